@@ -1,5 +1,5 @@
-//! Which accelerator runs the guests. A `/dev/kvm` that opens proves nothing (kernels that hang under it exist), so
-//! KVM is taken only after a guest really booted under it; the verdict is kept until the host boots again.
+//! The choice of the accelerator that runs the guests. A `/dev/kvm` that opens proves nothing (kernels that hang under
+//! it exist), so KVM is used only after a guest has booted under it; the verdict is kept until the host boots again.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -16,30 +16,30 @@ use crate::qemu::{Boot, Machine, OnReboot, Qemu, QemuError};
 
 const DEVICE: &str = "/dev/kvm";
 
-/// How long the test guest may take under KVM. It needs about a second; where KVM hangs, this is what the user waits,
-/// once per boot of the machine.
+/// Time that the test guest may take under KVM. It needs about a second; where KVM hangs, the user waits this long once
+/// per boot of the machine.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// What the test guest prints when it has booted.
+/// Text that the test guest prints when it has booted.
 const PROBE_SIGN: &str = "weft-agent: booted";
 
 pub use crate::qemu::Accel;
 
-/// What the user asks for.
+/// The accelerator that the user asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AccelChoice {
     /// KVM if a guest boots under it, else TCG.
     #[default]
     Auto,
-    /// KVM, untested.
+    /// KVM without a test.
     Kvm,
     /// TCG.
     Tcg,
 }
 
 impl AccelChoice {
-    /// The word for it on a command line.
+    /// Returns the word for the choice on a command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,34 +72,34 @@ impl FromStr for AccelChoice {
     }
 }
 
-/// What was decided, and why.
+/// A verdict is the accelerator that was chosen, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What runs the guests.
+    /// Accelerator that runs the guests.
     pub accel: Accel,
-    /// One clause, such as "a test guest did not boot under KVM within 20 s".
+    /// Reason as one clause, such as "a test guest did not boot under KVM within 20 s".
     pub reason: String,
 }
 
-/// Why nothing could be decided.
+/// The reasons why no accelerator could be chosen.
 #[derive(Debug, Error)]
 pub enum AccelError {
-    /// KVM was asked for and cannot be had.
+    /// KVM was asked for and is not available.
     #[error("KVM cannot be used: {0}")]
     NoKvm(String),
     /// The test guest could not be started.
     #[error("the test guest for KVM could not be started: {0}")]
     Probe(QemuError),
-    /// The verdict cannot be kept.
+    /// The verdict cannot be stored.
     #[error(transparent)]
     Cache(#[from] ImageError),
 }
 
-/// Decides what runs the guests: as `choice` says, or after a test of `image` under KVM, whose verdict is kept in
-/// `cache` until the machine boots again. Takes up to 20 s when KVM hangs.
+/// Chooses the accelerator: as `choice` says, or after a test of `image` under KVM, whose verdict is stored in `cache`
+/// until the machine boots again. This takes up to 20 s when KVM hangs.
 ///
 /// # Errors
-/// When KVM was asked for and the device cannot be opened; when the test could not even begin.
+/// Fails when KVM was asked for and the device cannot be opened, or when the test could not be started.
 pub fn resolve(choice: AccelChoice, qemu: &Qemu, image: &Image, cache: &Cache) -> Result<Verdict, AccelError> {
     let device = File::options().read(true).write(true).open(DEVICE);
     let closed = device.err().map(|error| match error.kind() {
@@ -124,7 +124,7 @@ pub fn resolve(choice: AccelChoice, qemu: &Qemu, image: &Image, cache: &Cache) -
     }
 }
 
-/// The kept verdict for this boot, QEMU and kernel, or a new one.
+/// Returns the stored verdict for this boot, QEMU and kernel, or a new one.
 fn tested(qemu: &Qemu, image: &Image, cache: &Cache) -> Result<Verdict, AccelError> {
     let path = verdict_path(qemu, image, cache)?;
     if let Some(verdict) = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
@@ -156,7 +156,7 @@ fn verdict_path(qemu: &Qemu, image: &Image, cache: &Cache) -> Result<PathBuf, Ac
     Ok(folder.join(format!("{}.json", crate::image::hex(&key))))
 }
 
-/// Boots a guest that switches itself off at once; the inner error says in one clause why that is no boot.
+/// Boots a guest that switches itself off immediately; the inner error says in one clause why that failed.
 fn probe(qemu: &Qemu, image: &Image) -> Result<Result<(), String>, AccelError> {
     let dir = tempfile::tempdir()
         .map_err(QemuError::Spawn)

@@ -1,5 +1,5 @@
-//! Tools that measure inside guests: run to their end, servers started, what they print understood. Knows no lab and no
-//! setting; what is measured is the caller's business.
+//! Tools that measure inside guests: running them to their end, starting servers, parsing their output. This module
+//! knows no lab and no setting; the caller decides what is measured.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,16 @@ use anyhow::{Context, Result, bail};
 
 use crate::guest_channel::{Event, Exec, GuestChannel, Running};
 
-/// How long any one tool may take before whoever measures gives up.
+/// Time that one tool may take before the measurement is given up.
 pub const TOOL_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The time in a line such as `64 bytes from 10.77.1.2: seq=0 ttl=64 time=1.234 ms`.
+/// Parses the time in a line such as `64 bytes from 10.77.1.2: seq=0 ttl=64 time=1.234 ms`.
 pub fn ping_ms(line: &str) -> Option<f64> {
     let (_, rest) = line.split_once("time=")?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Runs a tool to its end and gives what it printed.
+/// Runs a tool to its end and returns its output.
 pub fn output(channel: &GuestChannel, argv: &[&str]) -> Result<String> {
     let command = argv.join(" ");
     let output = channel
@@ -36,7 +36,7 @@ pub fn output(channel: &GuestChannel, argv: &[&str]) -> Result<String> {
     Ok(said.into_owned())
 }
 
-/// Starts a server in a guest and waits until it says `word`.
+/// Starts a server in a guest and waits until it prints `word`.
 pub fn start_server(channel: &GuestChannel, argv: &[&str], word: &str) -> Result<Running> {
     let command = argv.join(" ");
     let argv = argv.iter().map(|&word| word.to_owned()).collect();

@@ -1,6 +1,6 @@
-//! The error of what Ctrl-C or SIGTERM ended, by which a program tells its exit code from that of a failure.
+//! The error after Ctrl-C or SIGTERM, by which a program distinguishes its exit code from that of a failure.
 
-/// Something was ended by Ctrl-C or SIGTERM.
+/// The error of an operation that Ctrl-C or SIGTERM ended.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;

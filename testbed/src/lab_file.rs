@@ -1,4 +1,4 @@
-//! Reads lab files, and says the model in [`crate::lab`] what is at the paths that they name.
+//! Reads lab files, and tells the model in [`crate::lab`] what is at the paths that they name.
 
 use std::{
     fs::{self, File},
@@ -10,13 +10,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::lab::{AtPath, Lab, LabError, LabFolder, Problem};
 
-/// Bytes of a lab file.
+/// Length of a lab file in bytes.
 const FILE_LEN_MAX: u64 = 1 << 20;
 
 /// Reads and checks a lab file.
 ///
 /// # Errors
-/// One sentence when the file cannot be read, or every mistake in it with line and column.
+/// Fails with one sentence when the file cannot be read, or with every mistake in it, with line and column.
 pub fn load(path: &Path) -> Result<Lab> {
     load_for(path, None)
 }
@@ -24,7 +24,7 @@ pub fn load(path: &Path) -> Result<Lab> {
 /// Reads and checks a lab file for a lab that runs as `before`; see [`Lab::parse_in`].
 ///
 /// # Errors
-/// As [`load`].
+/// Fails as [`load`] does.
 pub fn load_for(path: &Path, before: Option<&Lab>) -> Result<Lab> {
     let shown = path.display().to_string();
     let unreadable = || format!("cannot read the lab file {shown}");
@@ -46,7 +46,7 @@ pub fn load_for(path: &Path, before: Option<&Lab>) -> Result<Lab> {
     Ok(Lab::parse_in(&text, &shown, stem, folder, before)?)
 }
 
-/// What is at a path of this machine.
+/// Returns what is at a path of this machine.
 pub(crate) fn at_path(path: &Path) -> AtPath {
     match fs::metadata(path) {
         Ok(found) if found.is_file() => AtPath::File,
@@ -56,7 +56,7 @@ pub(crate) fn at_path(path: &Path) -> AtPath {
     }
 }
 
-/// A lab file as text, or what is shown of it and why it is none.
+/// Decodes a lab file as text; else returns what is shown of it and the problem.
 fn readable(bytes: Vec<u8>) -> Result<String, (String, Problem)> {
     if bytes.len() as u64 > FILE_LEN_MAX {
         let problem = Problem {
@@ -69,7 +69,7 @@ fn readable(bytes: Vec<u8>) -> Result<String, (String, Problem)> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let problem = Problem {
-            // What cannot be read is shown as one character.
+            // An invalid byte is shown as one character.
             span: at..at + '\u{fffd}'.len_utf8(),
             message: "this is not a text file".to_owned(),
             help: "a lab file is text in UTF-8".to_owned(),

@@ -1,5 +1,5 @@
-//! Labs of QEMU guests on programmable cards: the lab file, the supervisor that owns a running lab, the verbs of `weft`,
-//! and the demo. Everything here steers other programs; no frame passes through this crate.
+//! Labs of QEMU guests on programmable cards: the lab file, the supervisor that owns a running lab, the verbs of
+//! `weft`, and the demo. This crate controls other programs; no frame passes through it.
 
 pub mod accel;
 pub mod cli;

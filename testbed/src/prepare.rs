@@ -1,4 +1,4 @@
-//! What must be there before a lab can start: QEMU, the accelerator's verdict, the guest image. Starts no lab.
+//! The requirements of a lab: QEMU, the accelerator's verdict, the guest images. This module starts no lab.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,16 +15,16 @@ use crate::{
     report::progress::Progress,
 };
 
-/// What guests run with, found out before a lab starts.
+/// The means that guests run with, found before a lab starts.
 #[derive(Clone, Debug)]
 pub struct Means {
-    /// The QEMU.
+    /// The QEMU to start.
     pub qemu: Qemu,
-    /// What runs the guests' instructions.
+    /// Accelerator that runs the guests' instructions.
     pub accel: Accel,
-    /// The images of the nodes that boot a recipe.
+    /// Images of the nodes that boot a recipe.
     pub images: BTreeMap<ImageSpec, Image>,
-    /// The agent, if a node gets it from cloud-init.
+    /// Path of the agent, if a node gets it from cloud-init.
     pub agent: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn means(lab: &Lab, choice: AccelChoice, progress: &Progress) -> Resu
         true => Some(GuestBinaries::locate()?.find("weft-agent")?),
         false => None,
     };
-    // The test guest for KVM boots the recipe too; who names the accelerator and brings all images needs none.
+    // The test guest for KVM boots the recipe too; a user who names the accelerator and brings all images needs none.
     let asked_for = match choice {
         AccelChoice::Kvm => Some(Accel::Kvm),
         AccelChoice::Tcg => Some(Accel::Tcg),
@@ -77,7 +77,7 @@ pub(crate) fn means(lab: &Lab, choice: AccelChoice, progress: &Progress) -> Resu
     })
 }
 
-/// Whether the nodes that boot the image of `spec` have the memory that it needs, in MiB.
+/// Checks that the nodes that boot the image of `spec` have the memory that it needs, in MiB.
 fn check_memory(lab: &Lab, spec: &ImageSpec, least: u64) -> Result<()> {
     let boots_it = |node: &&Node| matches!(&node.boot, Boot::Recipe { image, .. } if image == spec);
     for node in lab.nodes.iter().filter(boots_it) {

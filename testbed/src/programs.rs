@@ -1,14 +1,14 @@
-//! Where the programs of this project are: beside the running `weft`, or in `$WEFT_BIN_DIR`. Looks nowhere else, so that
+//! The programs of this project: beside the running `weft`, or in `$WEFT_BIN_DIR`. No other place is searched, so that
 //! a `weft` never runs a `vnicd` of another build.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// Full path of the program `name` (`vnicd`).
+/// Returns the full path of the program `name` (`vnicd`).
 ///
 /// # Errors
-/// One sentence that says where it was looked for.
+/// Fails with one sentence that names the place that was searched.
 pub fn find(name: &str) -> Result<PathBuf> {
     let folder = folder()?;
     let path = folder.join(name);
@@ -21,10 +21,10 @@ pub fn find(name: &str) -> Result<PathBuf> {
     )
 }
 
-/// The folder of this project's programs.
+/// Returns the folder of this project's programs.
 ///
 /// # Errors
-/// When the system does not say where the running program is.
+/// Fails when the system does not reveal the path of the running program.
 pub fn folder() -> Result<PathBuf> {
     if let Some(folder) = std::env::var_os("WEFT_BIN_DIR").filter(|folder| !folder.is_empty()) {
         return Ok(PathBuf::from(folder));

@@ -1,4 +1,4 @@
-//! What is said to a running `vnicd`, and how: the crate `vnicd_protocol` under the names that it has here.
+//! The client of a running `vnicd`: the crate `vnicd_protocol` under the names that it has here.
 
 pub use vnicd_protocol::{
     self as report, Drained, Info, PortTimer, SettingsEvent, TrunkDirection,

@@ -1,4 +1,5 @@
-//! The command line of `weft` as users see it: help, mistakes and their answers, clearing up, without any guest.
+//! Tests of the command line of `weft` as users see it: help, mistakes and their answers, cleaning up, without any
+//! guest.
 
 use std::{
     fs,
@@ -13,7 +14,7 @@ fn help_and_mistakes_on_the_command_line_and_in_lab_files_are_answered_as_writte
         .case("tests/cli/*.trycmd");
 }
 
-/// `weft` with its running labs and its cache in `folder`.
+/// Runs `weft` with its running labs and its cache in `folder`.
 fn weft(folder: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weft"))
         .args(args)
@@ -44,7 +45,7 @@ fn clean_removes_what_dead_labs_left_and_with_cache_the_images_and_leaves_runnin
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, "text").unwrap();
     }
-    // What a supervisor that lives holds.
+    // A supervisor that is alive has this lock.
     let lock = fs::File::create(labs.join("alive/lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
 
@@ -100,7 +101,7 @@ fn a_reader_that_goes_away_early_is_no_mistake() {
         let output = Command::new(env!("CARGO_BIN_EXE_weft"))
             .args(arguments)
             .current_dir(folder.path())
-            // `init` tells what it did on standard error, and has done it.
+            // `init` reports on standard error what it did, and has done it.
             .stdout(writer.try_clone().unwrap())
             .stderr(if arguments[0] == "init" {
                 writer.into()
@@ -116,7 +117,7 @@ fn a_reader_that_goes_away_early_is_no_mistake() {
     assert!(folder.path().join("lab.toml").exists());
 }
 
-/// Packages and features that the dependencies of a program have, when it is built by itself.
+/// Returns packages and features that the dependencies of a program have, when it is built by itself.
 fn features(package: &[&str]) -> std::collections::BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args([
@@ -164,7 +165,7 @@ fn only_verbs_that_start_guests_are_built_for_with_all_programs() {
     };
     let real = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/weft");
     fs::copy(real, scripts.join("weft")).unwrap();
-    // In the place of the others, programs that say what they were asked for.
+    // In the place of the others are programs that print their arguments.
     program(&scripts.join("packages"), "echo packages \"$@\" >&2");
     program(
         &scripts.join("build"),

@@ -1,5 +1,5 @@
-//! The configuration a guest gets from its lab: one JSON document, handed over through QEMU's `fw_cfg`, so that it is
-//! there at every boot without anybody answering. This module says what is in it, not how it is applied.
+//! The configuration that a guest gets from its lab: one JSON document, passed through QEMU's `fw_cfg` so that it is
+//! available at every boot without a server. This module defines its contents; other modules apply it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,16 +19,16 @@ pub const FILES_DISK: &str = "weft-files";
 /// Longest configuration a guest accepts, in bytes: room for the names of some ten thousand nodes.
 pub const CONFIG_LEN_MAX: usize = 1 << 20;
 
-/// Who a guest is and whom it knows.
+/// The identity of a guest and the names of its neighbours.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestConfig {
     /// Host name.
     pub hostname: String,
-    /// The guest's Ethernet interfaces; one that is not listed here stays as the kernel left it.
+    /// Ethernet interfaces of the guest; an interface that is not listed stays as the kernel left it.
     #[serde(default)]
     pub interfaces: Vec<Interface>,
-    /// Lines of `/etc/hosts`, besides `localhost` and the guest's own name.
+    /// Lines of `/etc/hosts`, in addition to `localhost` and the guest's own name.
     #[serde(default)]
     pub hosts: Vec<Host>,
     /// Name servers for `/etc/resolv.conf`.
@@ -40,10 +40,10 @@ pub struct GuestConfig {
     /// Values below `/proc/sys`, by names such as `net.ipv4.ip_forward`.
     #[serde(default)]
     pub sysctl: BTreeMap<String, String>,
-    /// What every process starts with, beside what all guests have.
+    /// Variables of every process, in addition to those that all guests have.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Folders of the host.
+    /// Folders of the host to mount.
     #[serde(default)]
     pub mounts: Vec<HostFolder>,
     /// Commands for the shell, run one after the other before the guest counts as ready.
@@ -51,21 +51,21 @@ pub struct GuestConfig {
     pub exec: Vec<String>,
 }
 
-/// A folder of the host that the guest shall have.
+/// A folder of the host that is mounted in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostFolder {
-    /// The name of its virtio-9p device.
+    /// Name of the virtio-9p device of the folder.
     pub tag: String,
-    /// Where it is to be, an absolute path.
+    /// Absolute path of the mount point.
     pub to: String,
-    /// Whether the guest may only read.
+    /// Whether the guest may only read the folder.
     #[serde(default)]
     pub readonly: bool,
 }
 
 impl GuestConfig {
-    /// The host name, or one for a guest that was given none.
+    /// Returns the host name, or a default for a guest without one.
     #[must_use]
     pub fn own_name(&self) -> &str {
         if self.hostname.is_empty() {
@@ -75,12 +75,12 @@ impl GuestConfig {
         }
     }
 
-    /// What stands in the guest's `/etc/hosts`.
+    /// Returns the contents of the guest's `/etc/hosts`.
     #[must_use]
     pub fn hosts_file(&self) -> String {
         let hostname = self.own_name();
         let mut text = String::from("127.0.0.1 localhost\n");
-        // The guest's own name leads to an address the others know too, if it has one.
+        // The guest's own name leads to an address that the others know too, if there is one.
         let own_known = self
             .hosts
             .iter()
@@ -97,35 +97,35 @@ impl GuestConfig {
     }
 }
 
-/// One Ethernet interface of a guest, found by its MAC address.
+/// An Ethernet interface of a guest, identified by its MAC address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interface {
     /// MAC address, as `52:54:00:00:00:01`.
     pub mac: String,
-    /// The name it shall have in the guest, such as `eth0`.
+    /// Name to give the interface in the guest, such as `eth0`.
     pub name: String,
     /// Addresses with prefix length, as `10.0.0.1/24`.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// MTU in bytes; `None` keeps what the card says.
+    /// MTU in bytes; `None` keeps the MTU that the card advertises.
     #[serde(default)]
     pub mtu: Option<u32>,
-    /// Keep IPv6 off on this one, whatever the guest's own setting is.
+    /// Whether IPv6 stays off on this interface, regardless of the guest's setting.
     #[serde(default)]
     pub without_ipv6: bool,
-    /// Default route through this interface.
+    /// Gateway of the default route through this interface.
     #[serde(default)]
     pub gateway: Option<IpAddr>,
 }
 
-/// An address and the names it is known by.
+/// An address and the names that it is known by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// The address.
+    /// IP address of the host.
     pub address: IpAddr,
-    /// Its names, the first one canonical.
+    /// Names of the host, the canonical one first.
     pub names: Vec<String>,
 }
 
@@ -161,7 +161,7 @@ mod tests {
             config.hosts_file(),
             "127.0.0.1 localhost\n10.0.0.2 n2 n2-eth0\n10.0.0.1 n1\n"
         );
-        let nobody = GuestConfig::default();
-        assert_eq!(nobody.hosts_file(), "127.0.0.1 localhost\n127.0.1.1 guest\n");
+        let unnamed = GuestConfig::default();
+        assert_eq!(unnamed.hosts_file(), "127.0.0.1 localhost\n127.0.1.1 guest\n");
     }
 }

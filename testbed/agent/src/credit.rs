@@ -1,10 +1,10 @@
-//! Credit of one direction of one stream: the sender spends it, the receiver gives it back as it consumes. So a slow
-//! reader stops only its own command, and what waits in memory is bounded. It moves no data itself.
+//! The credit of one direction of one stream: the sender spends it, and the receiver gives it back as it consumes. So a
+//! slow reader stops only its own command, and the data that waits in memory is bounded. This module moves no data.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Bytes of one stream that may be under way and not yet consumed. 256 KiB keep a virtio-serial port busy (it carries
-/// some ten MB/s under TCG) and bound what a stalled command can hold.
+/// Bytes of one stream that may be in flight or unconsumed. 256 KiB keep a virtio-serial port busy (it carries some ten
+/// MB/s under TCG) and bound the memory of a stalled command.
 pub const WINDOW: u32 = 256 * 1024;
 
 /// The receiver gives credit back in pieces of at least this many bytes, so that credit frames stay few.
@@ -36,7 +36,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Waits for credit and takes at most `wanted` bytes of it. `None` once the window was closed.
+    /// Waits for credit and takes at most `wanted` bytes of it. Returns `None` once the window was closed.
     pub fn take(&self, wanted: u32) -> Option<u32> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -52,22 +52,22 @@ impl Window {
         }
     }
 
-    /// Gives back credit: bytes the receiver consumed, or bytes taken and not used. Never above [`WINDOW`], whatever
-    /// the other end says.
+    /// Gives back credit: bytes that the receiver consumed, or bytes taken and not used. The credit never exceeds
+    /// [`WINDOW`], whatever the other end says.
     pub fn grant(&self, bytes: u32) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.available = state.available.saturating_add(bytes).min(WINDOW);
         self.changed.notify_all();
     }
 
-    /// Ends the stream: everybody who waits for credit, now or later, gets `None`.
+    /// Ends the stream: every thread that waits for credit, now or later, gets `None`.
     pub fn close(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
         self.changed.notify_all();
     }
 }
 
-/// The receiver's half: collects what was consumed until a credit frame is worth sending.
+/// The receiver's half of a stream's credit: collects consumed bytes until a credit frame is worth sending.
 #[derive(Debug, Default)]
 pub struct Consumed {
     bytes: u32,

@@ -1,5 +1,5 @@
-//! Disks that the lab gives a guest, found by their serial numbers; and the root file system on one of them: what is on it is
-//! read when it is needed, what the guest writes lies in memory.
+//! Disks that the lab gives a guest, found by their serial numbers, and the root file system on one of them: its
+//! contents are read on demand, and what the guest writes is kept in memory.
 
 use std::ffi::CString;
 use std::fs;
@@ -9,18 +9,18 @@ use anyhow::{Context, Result};
 use rustix::mount::{MountFlags, mount, mount_move};
 use weft_agent::config::ROOT_DISK;
 
-/// In an initramfs that is not the whole guest.
+/// Marker file in an initramfs that is not the whole guest.
 const ROOT_IS_ON_DISK: &str = "/etc/weft/root-is-on-disk";
 
-/// Where the parts of the root file system are mounted before it is entered.
+/// Mount points of the parts of the root file system before it is entered.
 const LOWER: &str = "/weft/lower";
 const UPPER: &str = "/weft/upper";
 const ROOT: &str = "/weft/root";
 
-/// How much of the free memory what the guest writes may take, in percent.
+/// Share of the free memory, in percent, that the guest's writes may take.
 const UPPER_PERCENT: u64 = 50;
 
-/// The device of the disk with this serial number.
+/// Returns the device of the disk with this serial number.
 pub fn find(serial: &str) -> Result<Option<PathBuf>> {
     let Ok(entries) = fs::read_dir("/sys/block") else {
         return Ok(None);
@@ -34,7 +34,8 @@ pub fn find(serial: &str) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Goes over to the root file system on the disk, if this initramfs is not the whole guest. `mounted` goes along.
+/// Switches to the root file system on the disk, if this initramfs is not the whole guest. The mounts in `mounted` are
+/// moved along.
 pub fn enter_root(mounted: &[&str], free_kib: Option<u64>) -> Result<()> {
     if !fs::exists(ROOT_IS_ON_DISK)? {
         return Ok(());
@@ -70,7 +71,7 @@ pub fn enter_root(mounted: &[&str], free_kib: Option<u64>) -> Result<()> {
         fs::create_dir_all(&to)?;
         mount_move(*place, &to).with_context(|| format!("moving {place}"))?;
     }
-    // What is in the initramfs has done its work; it would stay in memory.
+    // The files of the initramfs are no longer needed and would stay in memory.
     for left in ["/init", "/lib", "/bin"] {
         let path = Path::new(left);
         if path.is_symlink() || path.is_file() {

@@ -1,5 +1,6 @@
-//! Frames on the `weft.agent` port: a small header and a body, byte-stuffed (COBS) and ended by a zero byte. So either
-//! end finds the next frame whatever the other one left half-written when it died. Meaning is in `message`.
+//! Frames on the `weft.agent` port: a small header and a body, byte-stuffed (COBS) and ended by a zero byte. So each
+//! end finds the next frame, even if the other one died in the middle of a frame. The module `message` defines their
+//! meaning.
 
 use thiserror::Error;
 
@@ -9,7 +10,7 @@ pub const BODY_MAX: usize = 64 * 1024;
 /// Longest piece of a stream in one frame, in bytes; short enough for commands to share the port fairly.
 pub const DATA_MAX: usize = 16 * 1024;
 
-/// Session (4), id (4), kind (1), body length (4).
+/// Length of the header: session (4), id (4), kind (1), body length (4).
 const HEADER_LEN: usize = 13;
 
 /// Longest frame on the wire without its end mark.
@@ -20,7 +21,7 @@ pub const DELIMITER: u8 = 0;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $value:literal,)*) => {
-        /// What a frame says. The host's requests are below 0x80, what the guest says is above.
+        /// The kind of a frame. The host's requests are below 0x80, the guest's answers above.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Kind { $($(#[$doc])* $name = $value,)* }
@@ -38,21 +39,21 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Opens a session; body: [`crate::message::Hello`]. Whatever an older session still ran is ended.
+    /// Opens a session; body: [`crate::message::Hello`]. Everything that an older session still runs is ended.
     Hello = 0x01,
     /// Runs a command; body: [`crate::message::Exec`].
     Exec = 0x10,
-    /// Bytes for the command's standard input, or of the archive that is copied in.
+    /// Carries bytes for the command's standard input, or of the archive that is copied in.
     Stdin = 0x11,
-    /// No more bytes will come on the standard input.
+    /// Ends the standard input.
     StdinEnd = 0x12,
     /// Sends a signal to the command's process group; body: [`crate::message::Signal`].
     Signal = 0x13,
-    /// The terminal's size changed; body: [`crate::message::WindowSize`].
+    /// Reports that the terminal's size changed; body: [`crate::message::WindowSize`].
     Resize = 0x14,
-    /// The host consumed output; body: stream (1 = stdout, 2 = stderr), then bytes as u32.
+    /// Reports that the host consumed output; body: stream (1 = stdout, 2 = stderr), then bytes as u32.
     CreditOutput = 0x15,
-    /// Ends the command at once and forgets it; no answer.
+    /// Ends the command immediately and forgets it; there is no answer.
     Abort = 0x16,
     /// Unpacks an archive that follows as `Stdin`; body: [`crate::message::CopyIn`].
     CopyIn = 0x20,
@@ -65,60 +66,60 @@ kinds! {
     /// Switches the guest off or boots it again; body: [`crate::message::Power`].
     Power = 0x32,
 
-    /// The agent has just started (session 0, id 0); empty body. The host answers with a `Hello`.
+    /// Reports that the agent has just started (session 0, id 0); empty body. The host answers with a `Hello`.
     Ready = 0x80,
-    /// The session is open; body: [`crate::message::Welcome`].
+    /// Reports that the session is open; body: [`crate::message::Welcome`].
     Welcome = 0x81,
-    /// The command runs; body: [`crate::message::Started`].
+    /// Reports that the command runs; body: [`crate::message::Started`].
     Started = 0x90,
-    /// Bytes of the command's standard output, or of the archive that is copied out.
+    /// Carries bytes of the command's standard output, or of the archive that is copied out.
     Stdout = 0x91,
-    /// Bytes of the command's standard error.
+    /// Carries bytes of the command's standard error.
     Stderr = 0x92,
-    /// The guest consumed input; body: bytes as u32.
+    /// Reports that the guest consumed input; body: bytes as u32.
     CreditInput = 0x93,
-    /// The command ended, all its output was sent; body: [`crate::message::ExitStatus`]. Ends the id.
+    /// Reports that the command ended and all its output was sent; body: [`crate::message::ExitStatus`]. Ends the id.
     Exited = 0x94,
-    /// The request failed; body: [`crate::message::Failed`]. Ends the id.
+    /// Reports that the request failed; body: [`crate::message::Failed`]. Ends the id.
     Failed = 0x95,
-    /// The counters; body: [`crate::message::Report`]. Ends the id.
+    /// Carries the counters; body: [`crate::message::Report`]. Ends the id.
     ReportAnswer = 0xb0,
-    /// Done, nothing to say; empty body. Ends the id.
+    /// Confirms a request without a result; empty body. Ends the id.
     Done = 0xb1,
 }
 
-/// One frame.
+/// A frame of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The session it belongs to: a number the host chose in its `Hello`. 0 before any session.
+    /// Session that the frame belongs to: a number that the host chose in its `Hello`; 0 before any session.
     pub session: u32,
-    /// The command or request it belongs to, chosen by the host; 0 for the session itself.
+    /// Command or request that the frame belongs to, chosen by the host; 0 for the session itself.
     pub id: u32,
-    /// What it says.
+    /// Kind of the frame.
     pub kind: Kind,
-    /// The rest, at most [`BODY_MAX`] bytes.
+    /// Body, at most [`BODY_MAX`] bytes.
     pub body: Vec<u8>,
 }
 
-/// Why bytes are not a frame. Such bytes are dropped up to the next end mark.
+/// The reasons why bytes are not a frame. Such bytes are dropped up to the next end mark.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum FrameError {
     /// The stuffing or the length is wrong: a frame that was cut off, usually by a reconnect.
     #[error("a frame was cut off")]
     CutOff,
-    /// Too long to be a frame.
+    /// The bytes are too long for a frame.
     #[error("a frame is longer than {BODY_MAX} bytes")]
     TooLong,
-    /// A kind this version does not know.
+    /// The kind is unknown to this version.
     #[error("unknown frame kind {0:#04x}")]
     UnknownKind(u8),
 }
 
 impl Frame {
-    /// The bytes for the wire, end mark included.
+    /// Encodes the frame for the wire, including the end mark.
     ///
     /// # Panics
-    /// When the body is longer than [`BODY_MAX`]: whoever builds frames cuts streams into pieces of [`DATA_MAX`].
+    /// Panics when the body is longer than [`BODY_MAX`]: the sender has to cut streams into pieces of [`DATA_MAX`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         assert!(self.body.len() <= BODY_MAX, "frame body of {} bytes", self.body.len());
@@ -133,7 +134,7 @@ impl Frame {
         wire
     }
 
-    /// Reads one frame from its bytes without the end mark; the buffer is used up.
+    /// Decodes one frame from its bytes without the end mark; the buffer is used up.
     ///
     /// # Errors
     /// When the bytes are not exactly one frame.
@@ -156,7 +157,7 @@ impl Frame {
     }
 }
 
-/// Cuts a stream of bytes into frames.
+/// The decoder cuts a stream of bytes into frames.
 #[derive(Debug, Default)]
 pub struct Decoder {
     partial: Vec<u8>,
@@ -164,7 +165,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Takes the next bytes and hands every frame they complete, or what was wrong with it, to `each`.
+    /// Takes the next bytes and passes every frame that they complete, or the error in it, to `each`.
     pub fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Result<Frame, FrameError>)) {
         while !bytes.is_empty() {
             let end = bytes.iter().position(|&byte| byte == DELIMITER);

@@ -1,5 +1,5 @@
-//! Process 1 of a guest: mounts, modules, configuration, then reaping, the server and the power switch. It speaks to
-//! nobody outside the guest.
+//! Process 1 of a guest: mounts, modules and configuration, then reaping, the server and the power switch. It talks to
+//! no one outside the guest.
 
 use std::convert::Infallible;
 use std::ffi::{CStr, CString};
@@ -18,13 +18,13 @@ use weft_agent::config::{CONFIG_LEN_MAX, FW_CFG_ITEM, GuestConfig};
 
 use crate::{disks, network, setup};
 
-/// The modules to load, one path per line, each behind those it needs.
+/// List of the modules to load, one path per line, each behind those it needs.
 const MODULES: &str = "/etc/weft/modules";
 
-/// Where the server finds what went wrong here, one sentence per line.
+/// File with what went wrong during set-up, one sentence per line, which the server reads.
 pub const PROBLEMS: &str = "/run/weft-problems";
 
-/// What every process in the guest starts with.
+/// Variables that every process in the guest starts with.
 const ENVIRONMENT: [(&str, &str); 4] = [
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("HOME", "/root"),
@@ -32,7 +32,7 @@ const ENVIRONMENT: [(&str, &str); 4] = [
     ("PS1", r"\u@\h:\w\$ "),
 ];
 
-/// What programs expect in `/dev` beside the kernel's own.
+/// Links that programs expect in `/dev` in addition to the kernel's devices.
 const DEVICE_LINKS: [(&str, &str); 4] = [
     ("/dev/fd", "/proc/self/fd"),
     ("/dev/stdin", "/proc/self/fd/0"),
@@ -40,11 +40,12 @@ const DEVICE_LINKS: [(&str, &str); 4] = [
     ("/dev/stderr", "/proc/self/fd/2"),
 ];
 
-/// Folders in memory, and how much of what is free at boot each may hold, in percent. A guest has no swap: what is in them
-/// is lost to programs, and a guest without memory panics. So a quarter is left when all are full.
+/// Folders in memory, and the share of the memory free at boot that each may use, in percent. A guest has no swap:
+/// programs cannot use the memory that files take, and a guest without memory panics. So a quarter is left when all
+/// folders are full.
 const MEMORY_FOLDERS: [(&str, u64); 3] = [("/dev/shm", 35), ("/run", 5), ("/tmp", 35)];
 
-/// Sets the guest up and serves it; returns only what makes that impossible.
+/// Sets the guest up and serves it; returns only an error that makes that impossible.
 pub fn run() -> anyhow::Error {
     match go() {
         Err(error) => error,
@@ -72,7 +73,7 @@ fn go() -> Result<Infallible> {
         eprintln!("weft-agent: {problem}");
     }
     fs::write(PROBLEMS, problems.join("\n"))?;
-    // A test guest that only shows that a kernel boots here.
+    // This is a test guest that only shows that a kernel boots here.
     if fs::read_to_string("/proc/cmdline")?
         .split_whitespace()
         .any(|word| word == "weft.probe")
@@ -80,7 +81,7 @@ fn go() -> Result<Infallible> {
         println!("weft-agent: booted");
         power(RebootCommand::PowerOff);
     }
-    look_after(&environment)
+    supervise(&environment)
 }
 
 fn put(kind: &str, place: &str, flags: MountFlags, data: Option<&CStr>) -> Result<()> {
@@ -108,13 +109,13 @@ fn memory_folders(free_kib: Option<u64>) -> Result<()> {
         put("tmpfs", place, quiet, size.transpose()?.as_deref())?;
     }
     for (link, target) in DEVICE_LINKS {
-        // A kernel or an image that has it already keeps its own.
+        // A kernel or an image that has the link already keeps it.
         let _ = std::os::unix::fs::symlink(target, link);
     }
     Ok(())
 }
 
-/// Memory that programs could have now, as `/proc/meminfo` says.
+/// Returns the memory that programs could have now, as `/proc/meminfo` reports it.
 fn free_kib(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.split_whitespace().next()?.parse().ok()
@@ -151,7 +152,7 @@ fn configuration() -> Result<GuestConfig> {
 }
 
 /// Reaps orphans, starts the server again when it ends, and answers the signals of `reboot` and `poweroff`.
-fn look_after(environment: &[(String, String)]) -> Result<Infallible> {
+fn supervise(environment: &[(String, String)]) -> Result<Infallible> {
     let mut signals = Signals::new([SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
     let mut server = start_server(environment)?;
     loop {
@@ -172,7 +173,8 @@ fn look_after(environment: &[(String, String)]) -> Result<Infallible> {
     }
 }
 
-/// What every process starts with. Logins that read `/etc/environment` have the lab's part of it, too.
+/// Returns the variables that every process starts with. Logins that read `/etc/environment` have the lab's part of
+/// them, too.
 fn environment(config: &GuestConfig) -> Vec<(String, String)> {
     let own = ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let of_lab = config.env.iter().map(|(name, value)| (name.clone(), value.clone()));

@@ -1,6 +1,6 @@
-//! `weft-agent`: the init of a guest (as process 1), the server of its `weft.agent` port (`weft-agent serve`), and the power
-//! switch (under the names `reboot`, `poweroff` and `halt`). As init it sets the guest up and keeps the server running; all
-//! work for the host is done by the server.
+//! `weft-agent`: the init of a guest (as process 1), the server of its `weft.agent` port (`weft-agent serve`), and the
+//! power switch (under the names `reboot`, `poweroff` and `halt`). As init it sets the guest up and keeps the server
+//! running; the server does all work for the host.
 
 mod disks;
 mod init;
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     let called = arguments.next().unwrap_or_default();
     match Path::new(&called).file_name().and_then(|name| name.to_str()) {
         Some("reboot") => return switch(RebootCommand::Restart),
-        // Halted, a guest would only keep its QEMU waiting.
+        // A halted guest would only keep its QEMU waiting.
         Some("poweroff" | "halt") => return switch(RebootCommand::PowerOff),
         _ => {}
     }
@@ -51,7 +51,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Options such as `-f` are taken and mean nothing: there is nobody to be asked first.
+/// Switches the guest off or boots it again. Options such as `-f` are accepted and have no effect, since there is no
+/// confirmation to skip.
 fn switch(command: RebootCommand) -> ExitCode {
     init::power(command);
     ExitCode::FAILURE

@@ -1,5 +1,5 @@
-//! Bodies of the frames that are not plain data: JSON, except the two credit messages. How commands follow each other
-//! is in `docs/spec/agent-protocol.md`; this module only gives the words.
+//! The bodies of the frames that are not plain data: JSON, except the two credit messages.
+//! `docs/spec/agent-protocol.md` says in which order messages follow each other.
 
 use std::fmt;
 
@@ -7,36 +7,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::{Frame, Kind};
 
-/// Version of the protocol. A host and an agent that differ refuse each other with one sentence.
+/// Version of the protocol. A host and an agent whose versions differ refuse each other with one sentence.
 pub const PROTOCOL_VERSION: u32 = 1;
 
 /// Name of the virtio-serial port.
 pub const PORT_NAME: &str = "weft.agent";
 
-/// Commands an agent runs at once; more are refused. Each costs it up to four threads.
+/// Number of commands that an agent runs at a time; more are refused. Each uses up to four threads.
 pub const COMMANDS_MAX: usize = 64;
 
 /// Body of [`Kind::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The host's [`PROTOCOL_VERSION`].
+    /// [`PROTOCOL_VERSION`] of the host.
     pub protocol: u32,
 }
 
-/// Body of [`Kind::Welcome`]: who answers.
+/// Body of [`Kind::Welcome`]: the identity of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The agent's [`PROTOCOL_VERSION`].
+    /// [`PROTOCOL_VERSION`] of the agent.
     pub protocol: u32,
-    /// The agent's release.
+    /// Release of the agent.
     pub agent_version: String,
-    /// The guest's host name.
+    /// Host name of the guest.
     pub hostname: String,
-    /// The kernel's boot identifier: another one means the guest has booted again.
+    /// Boot identifier of the kernel: another one means that the guest has booted again.
     pub boot_id: String,
     /// Release of the guest's kernel.
     pub kernel: String,
-    /// What could not be set up as the configuration asked, one sentence each.
+    /// What could not be set up as configured, one sentence each.
     pub problems: Vec<String>,
 }
 
@@ -51,10 +51,10 @@ pub struct Exec {
     /// Working directory; `/root` by default.
     #[serde(default)]
     pub cwd: Option<String>,
-    /// Run on a terminal of this size: standard output and error then come as one stream.
+    /// Size of the terminal to run on: standard output and error then come as one stream.
     #[serde(default)]
     pub pty: Option<WindowSize>,
-    /// Whether input follows; without it the command reads `/dev/null`.
+    /// Whether input follows; without input the command reads `/dev/null`.
     #[serde(default)]
     pub stdin: bool,
 }
@@ -64,7 +64,7 @@ pub struct Exec {
 pub struct WindowSize {
     /// Characters in a line.
     pub columns: u16,
-    /// Lines.
+    /// Number of lines.
     pub rows: u16,
 }
 
@@ -86,20 +86,20 @@ pub struct Started {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExitStatus {
-    /// It exited with this status.
+    /// The command exited with this status.
     Code(i32),
-    /// A signal ended it.
+    /// A signal ended the command.
     Signal(i32),
 }
 
 impl ExitStatus {
-    /// Whether it exited with status 0.
+    /// Returns whether the command exited with status 0.
     #[must_use]
     pub fn success(self) -> bool {
         self == Self::Code(0)
     }
 
-    /// The status a shell would show: the exit status, or 128 + the signal's number.
+    /// Returns the status a shell would show: the exit status, or 128 + the signal's number.
     #[must_use]
     pub fn shell_code(self) -> i32 {
         match self {
@@ -121,9 +121,10 @@ impl fmt::Display for ExitStatus {
 /// Body of [`Kind::Failed`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
-    /// One sentence.
+    /// Reason for the failure, one sentence.
     pub message: String,
-    /// For [`Kind::Exec`]: the program was not found (a shell says 127), as opposed to found and not started (126).
+    /// For [`Kind::Exec`]: whether the program was not found (a shell says 127), as opposed to found and not started
+    /// (126).
     #[serde(default)]
     pub not_found: bool,
 }
@@ -131,9 +132,9 @@ pub struct Failed {
 /// Body of [`Kind::CopyIn`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyIn {
-    /// Where to: a directory to copy into, or the new name. Relative paths start at `/root`.
+    /// Directory to copy into, or the new name. Relative paths start at `/root`.
     pub destination: String,
-    /// Name of what is copied, used when `destination` is a directory.
+    /// Name of the copied file or directory, used when `destination` is a directory.
     pub name: String,
 }
 
@@ -148,18 +149,18 @@ pub struct CopyOut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Power {
-    /// Switch off.
+    /// Switches the guest off.
     Off,
-    /// Boot again.
+    /// Boots the guest again.
     Reboot,
 }
 
 /// Body of [`Kind::ReportAnswer`]: the guest's own counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Time since the guest booted.
+    /// Time since the guest booted, in milliseconds.
     pub uptime_ms: u64,
-    /// Every network interface, loopback included.
+    /// All network interfaces, including loopback.
     pub interfaces: Vec<InterfaceReport>,
     /// Lines of `/proc/interrupts`.
     pub interrupts: Vec<InterruptReport>,
@@ -168,34 +169,34 @@ pub struct Report {
 /// One network interface as the guest's kernel sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceReport {
-    /// Name in the guest.
+    /// Name of the interface in the guest.
     pub name: String,
     /// MAC address.
     pub mac: String,
     /// MTU in bytes.
     pub mtu: u32,
-    /// `up`, `down`, `unknown`, as the kernel says.
+    /// Operational state as the kernel reports it: `up`, `down`, `unknown`.
     pub operstate: String,
-    /// The kernel's statistics by name (`rx_packets`, `tx_bytes`, …).
+    /// Statistics of the kernel by name (`rx_packets`, `tx_bytes`, …).
     pub statistics: std::collections::BTreeMap<String, u64>,
 }
 
 /// One line of `/proc/interrupts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterruptReport {
-    /// Number or short name.
+    /// Number or short name of the interrupt.
     pub name: String,
-    /// Taken so far, one entry per processor.
+    /// Number of interrupts taken so far, one entry per processor.
     pub taken: Vec<u64>,
-    /// Controller, type and device, as the kernel says: `virtio0-input.0` is at its end.
+    /// Controller, type and device, as the kernel reports them: `virtio0-input.0` is at the end.
     pub description: String,
 }
 
 impl Frame {
-    /// A frame with a JSON body.
+    /// Makes a frame with a JSON body.
     ///
     /// # Errors
-    /// One sentence, when the body is longer than a frame may be.
+    /// Fails with one sentence when the body is longer than a frame may be.
     pub fn json<T: Serialize>(session: u32, id: u32, kind: Kind, message: &T) -> Result<Self, String> {
         let body = serde_json::to_vec(message).map_err(|error| format!("a message cannot be written: {error}"))?;
         if body.len() > crate::frame::BODY_MAX {
@@ -210,15 +211,15 @@ impl Frame {
         })
     }
 
-    /// Reads a JSON body.
+    /// Parses a JSON body.
     ///
     /// # Errors
-    /// One sentence, when the body is not what its kind promises.
+    /// Fails with one sentence when the body does not fit the frame's kind.
     pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, String> {
         serde_json::from_slice(&self.body).map_err(|error| format!("a {:?} message is malformed: {error}", self.kind))
     }
 
-    /// A frame that gives back `bytes` of credit for output stream 1 or 2.
+    /// Makes a frame that gives back `bytes` of credit for output stream 1 or 2.
     #[must_use]
     pub fn credit_output(session: u32, id: u32, stream: u8, bytes: u32) -> Self {
         let mut body = vec![stream];
@@ -231,7 +232,7 @@ impl Frame {
         }
     }
 
-    /// A frame that gives back `bytes` of credit for the input.
+    /// Makes a frame that gives back `bytes` of credit for the input.
     #[must_use]
     pub fn credit_input(session: u32, id: u32, bytes: u32) -> Self {
         Self {
@@ -242,7 +243,7 @@ impl Frame {
         }
     }
 
-    /// Stream (0 for the input) and bytes of a credit frame; `None` when the body is malformed.
+    /// Returns stream (0 for the input) and bytes of a credit frame; `None` when the body is malformed.
     #[must_use]
     pub fn credit(&self) -> Option<(u8, u32)> {
         match (self.kind, self.body.as_slice()) {

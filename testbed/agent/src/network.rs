@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use weft_agent::config::{GuestConfig, Interface};
 
-/// Sets everything up; adds one sentence to `problems` for whatever failed.
+/// Sets everything up; adds one sentence to `problems` for each failure.
 pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
     let hostname = config.own_name();
     let mut note = |what: &str, result: std::io::Result<()>| {
@@ -36,10 +36,14 @@ pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
         "/etc/resolv.conf cannot be written",
         fs::write("/etc/resolv.conf", servers),
     );
-    // The kernel asks for duplicates unless both `all` and the interface say no; `bring_up` says it for each interface.
+    // The kernel detects duplicate addresses unless both `all` and the interface switch that off; `bring_up` does so
+    // for each interface.
     let path = "/proc/sys/net/ipv6/conf/all/accept_dad";
     if fs::exists(path).unwrap_or(false) {
-        note("duplicates of IPv6 addresses are looked for", fs::write(path, "0"));
+        note(
+            "detection of duplicate IPv6 addresses cannot be switched off",
+            fs::write(path, "0"),
+        );
     }
     if !config.ipv6 {
         for which in ["all", "default"] {
@@ -50,16 +54,19 @@ pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
             }
         }
     }
-    // A card's carrier is away for some ten milliseconds when its `vnicd` is exchanged. Addresses that are forgotten with it are
-    // asked for once a second.
+    // A card's carrier is away for some ten milliseconds when its `vnicd` is exchanged. Neighbours that were forgotten
+    // with the carrier would be resolved again only once a second.
     for name in [
         "ipv4/conf/all/arp_evict_nocarrier",
         "ipv6/conf/all/ndisc_evict_nocarrier",
     ] {
         let path = format!("/proc/sys/net/{name}");
-        // Linux has them since 5.16.
+        // These settings exist since Linux 5.16.
         if fs::exists(&path).unwrap_or(false) {
-            note("the neighbours go with the carrier", fs::write(&path, "0"));
+            note(
+                "neighbours cannot be kept when the carrier is lost",
+                fs::write(&path, "0"),
+            );
         }
     }
     ip(problems, &["link", "set", "lo", "up"]);
@@ -78,7 +85,7 @@ pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
     }
 }
 
-/// MAC address (lower case) and name of every Ethernet interface.
+/// Returns MAC address (lower case) and name of every Ethernet interface.
 fn interfaces() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
@@ -92,7 +99,8 @@ fn interfaces() -> BTreeMap<String, String> {
     found
 }
 
-/// Gives the interfaces the names the configuration wants. In two steps, since a wanted name may be another one's.
+/// Gives the interfaces the configured names. This takes two steps, since a wanted name may be in use by another
+/// interface.
 fn name_interfaces(wanted: &[Interface], present: &BTreeMap<String, String>, problems: &mut Vec<String>) {
     let mut aside = Vec::new();
     for (index, interface) in wanted.iter().enumerate() {
@@ -119,14 +127,14 @@ fn bring_up(interface: &Interface, problems: &mut Vec<String>) {
     {
         problems.push(format!("IPv6 cannot be switched off on {name}: {error}"));
     }
-    // The lab's addresses are unlike each other. Asking first whether somebody else has one would keep it unusable for a second
-    // or two in which the node counts as ready.
+    // The lab's addresses are unique. Duplicate address detection would keep an address unusable for a second or two in
+    // which the node counts as ready.
     let path = format!("/proc/sys/net/ipv6/conf/{name}/accept_dad");
     if fs::exists(&path).unwrap_or(false)
         && let Err(error) = fs::write(&path, "0")
     {
         problems.push(format!(
-            "duplicates of IPv6 addresses are looked for on {name}: {error}"
+            "detection of duplicate IPv6 addresses cannot be switched off on {name}: {error}"
         ));
     }
     match interface.mtu {

@@ -1,5 +1,5 @@
-//! What a lab gives a guest of its own: files, folders of the host, kernel settings, variables and commands. What does not work
-//! is noted and the rest goes on: the host shows the notes.
+//! Sets up what a lab gives a guest: files, folders of the host, kernel settings, variables and commands. What does not
+//! work is noted and the rest goes on: the host shows the notes.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -15,16 +15,17 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process_group};
 use weft_agent::config::{FILES_DISK, HostFolder};
 
-/// How long one command may take: whoever waits for the guest waits for it, and what shall run on is put into the background.
+/// Longest duration of a command, since the lab waits for it before the guest is ready. A program that is to keep
+/// running has to be put into the background.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// How often a command is looked at.
-const COMMAND_LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval at which a command's end is polled.
+const COMMAND_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What commands say.
+/// Log of the commands' output.
 const COMMANDS_LOG: &str = "/var/log/weft-exec.log";
 
-/// Characters of a command, and of what it said last, in a note.
+/// Length in characters of a command, and of its last output, in a note.
 const NOTE_CHARS_MAX: usize = 120;
 
 /// Unpacks the files that the lab gives this guest, if there are any.
@@ -39,7 +40,7 @@ pub fn files(problems: &mut Vec<String>) {
         archive.unpack("/").context("unpacking")
     };
     if let Err(error) = unpack() {
-        problems.push(format!("the lab's files cannot be had: {error:#}"));
+        problems.push(format!("the lab's files cannot be unpacked: {error:#}"));
     }
 }
 
@@ -71,7 +72,7 @@ pub fn host_folders(folders: &[HostFolder], problems: &mut Vec<String>) {
     }
 }
 
-/// Sets what is below `/proc/sys`.
+/// Sets kernel parameters below `/proc/sys`.
 pub fn sysctl(values: &BTreeMap<String, String>, problems: &mut Vec<String>) {
     for (name, value) in values {
         if let Err(error) = fs::write(sysctl_path(name), value) {
@@ -80,7 +81,8 @@ pub fn sysctl(values: &BTreeMap<String, String>, problems: &mut Vec<String>) {
     }
 }
 
-/// As `sysctl` reads names: whichever of `.` and `/` comes first separates, the other one belongs to names.
+/// Converts a name as `sysctl` does: whichever of `.` and `/` comes first is the separator, the other one belongs to
+/// names.
 fn sysctl_path(name: &str) -> PathBuf {
     let swapped = |c| match c {
         '.' => '/',
@@ -106,7 +108,7 @@ pub fn commands(list: &[String], environment: &[(String, String)], problems: &mu
 }
 
 fn run(command: &str, environment: &[(String, String)]) -> Result<()> {
-    // A file, and no pipe: what the command leaves in the background may hold on to it.
+    // This is a file instead of a pipe, since what the command leaves in the background may keep it open.
     let mut log = File::options()
         .create(true)
         .append(true)
@@ -132,7 +134,7 @@ fn run(command: &str, environment: &[(String, String)]) -> Result<()> {
             child.wait()?;
             break None;
         }
-        std::thread::sleep(COMMAND_LOOK_INTERVAL);
+        std::thread::sleep(COMMAND_POLL_INTERVAL);
     };
     log.seek(SeekFrom::Start(begin))?;
     let mut said = Vec::new();

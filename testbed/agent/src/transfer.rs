@@ -1,5 +1,5 @@
-//! Packing and unpacking what is copied between host and guest: an ordinary tar stream with one top-level entry.
-//! The reader trusts nothing in it: everything is unpacked inside a fresh directory and then put into place.
+//! Packs and unpacks what is copied between host and guest: an ordinary tar stream with one top-level entry. The reader
+//! trusts nothing in it: everything is unpacked inside a fresh directory and then moved into place.
 
 mod pack;
 
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 pub use pack::pack;
 
-/// Name of the top-level entry on the wire; the receiver decides what it is called at its end.
+/// Name of the top-level entry on the wire; the receiver chooses the name of the copy.
 const ROOT: &str = "root";
 
 /// Reads an archive written by [`pack()`] and puts its entry at `destination`: below it under the name `name` when that
-/// is a directory, else as `destination` itself. A directory is merged into one that is there. Returns where it went.
+/// is a directory, else as `destination` itself. An existing directory is merged with. Returns the path of the copy.
 ///
 /// # Errors
 /// When the archive is broken or tries to leave its place, or something cannot be written.
@@ -72,7 +72,7 @@ fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {}", path.display(), plain(error)))
 }
 
-/// The innermost cause: the tar crate wraps what the system said in words about its own staging place.
+/// Returns the innermost cause: the tar crate wraps the system's error in words about its staging directory.
 fn plain(error: &io::Error) -> io::Error {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use harness::Interrupted;
 use scenarios::{dataplane, guests, links, openmx};
 
-/// The exit status when a bar is missed, or fewer rounds count than it takes to judge it.
+/// The exit status when a bar is missed, or when fewer rounds count than are needed to judge it.
 const EXIT_BAR_MISSED: u8 = 3;
 
 /// The exit status after Ctrl-C, as shells count signals.
@@ -40,7 +40,7 @@ enum Scenario {
     Openmx(openmx::Options),
 }
 
-/// The whole program.
+/// Runs the whole program.
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().scenario {
@@ -54,7 +54,7 @@ pub fn main() -> ExitCode {
         Ok(false) => EXIT_BAR_MISSED.into(),
         Err(error) if error.is::<Interrupted>() => EXIT_INTERRUPTED.into(),
         Err(error) => {
-            // Standard error may be closed; then there is no reader of the sentence.
+            // Standard error may be closed; then the message has no reader.
             _ = writeln!(io::stderr(), "weft-bench: {error:#}");
             ExitCode::FAILURE
         }

@@ -1,4 +1,5 @@
-//! `weft capture`: frames of cards as pcapng, into a file or a pipe, until Ctrl-C or until the reader of the pipe has gone.
+//! `weft capture`: writes frames of cards as pcapng to a file or a pipe, until Ctrl-C or until the reader of the pipe
+//! has gone.
 
 use std::{
     io::{self, Write},
@@ -50,7 +51,7 @@ pub(super) const HELP: VerbHelp = act(
     ],
 );
 
-/// How to make Wireshark and tshark name MXoE and control frames.
+/// Describes how Wireshark and tshark decode MXoE and control frames.
 fn dissector_help() -> String {
     let lua = dissector_path();
     format!(
@@ -60,7 +61,7 @@ fn dissector_help() -> String {
     )
 }
 
-/// Where the dissector for Wireshark and tshark is: beside the installed programs, else in the sources.
+/// Returns the path of the dissector for Wireshark and tshark: beside the installed programs, else in the sources.
 fn dissector_path() -> PathBuf {
     const NAME: &str = "weft.lua";
     let installed = crate::programs::folder()
@@ -77,10 +78,11 @@ pub(super) fn run(options: &CommonOptions, args: &CaptureArgs) -> Result<()> {
     for nic in &args.nics {
         names.extend(ports(client, Some(nic))?.into_iter().map(|port| port.name));
     }
-    // Before anything begins: a file that cannot be written shall not cost others their capture.
+    // The file is opened before the capture begins, so that an unwritable file does not cost other readers their
+    // capture.
     let mut file = args.write.as_deref().map(OutFile::open).transpose()?;
     let captured = capture_into(client, args, &names, file.as_mut());
-    // What was captured before a failure is whole.
+    // The part captured before a failure is complete.
     if let Some(file) = file {
         file.keep_unless_empty();
     }
@@ -97,16 +99,16 @@ fn capture_into(client: &Client, args: &CaptureArgs, names: &[String], file: Opt
         None => {
             let (ends, gone) = (Arc::clone(&ends), Arc::clone(&reader_gone));
             std::thread::Builder::new().name("reader".to_owned()).spawn(move || {
-                wait_until_nobody_reads(&io::stdout());
+                wait_until_reader_is_gone(&io::stdout());
                 gone.store(true, Ordering::SeqCst);
-                // What was captured until now has nowhere to go.
+                // The output is gone, so the captured frames have no destination.
                 ends.end();
                 ends.end();
             })?;
             Box::new(io::stdout())
         }
     };
-    // Ctrl-C is the usual end of a capture, and what was captured until then is whole.
+    // Ctrl-C is the usual end of a capture, and everything captured until then is complete.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
     let asked = Arc::clone(&ends);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -118,7 +120,7 @@ fn capture_into(client: &Client, args: &CaptureArgs, names: &[String], file: Opt
         match capture.write_to(&mut out) {
             Ok(missing) => break missing,
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !ends.is_asked() => {
-                // A section of its own in the file: the next vnicd has another clock.
+                // The next vnicd gets a separate section in the file, since it has another clock.
                 let next = client.in_next_vnicd(&ends, |vnicd| Ok(vnicd.capture(names, args.snaplen)?));
                 capture = next.map_err(|_| error)?;
                 ends.set(capture.handle()?);
@@ -131,16 +133,16 @@ fn capture_into(client: &Client, args: &CaptureArgs, names: &[String], file: Opt
     }
     ensure!(
         missing == 0,
-        "{missing} frames are missing: they came faster than they were taken (`--snaplen` makes them shorter)"
+        "{missing} frames are missing: they came faster than they were written (`--snaplen` makes them shorter)"
     );
     Ok(())
 }
 
-/// Returns when `out` is a pipe, socket or terminal whose other end is gone; for anything else never. A silent lab gives
-/// nothing to write, so that writing would not tell.
-fn wait_until_nobody_reads(out: &impl AsFd) {
+/// Returns when `out` is a pipe, socket or terminal whose other end is gone, and never for anything else. A silent lab
+/// has nothing to write, so a failing write would not reveal it.
+fn wait_until_reader_is_gone(out: &impl AsFd) {
     loop {
-        // Errors and hang-ups are told without being asked for.
+        // `poll` reports errors and hang-ups without being asked for them.
         let mut fds = [PollFd::new(out, PollFlags::empty())];
         match poll(&mut fds, None) {
             Err(Errno::INTR) => {}
@@ -160,7 +162,7 @@ mod tests {
         let (told, heard) = std::sync::mpsc::channel();
         let waiting = std::thread::spawn(move || {
             told.send(()).expect("somebody listens");
-            wait_until_nobody_reads(&writing);
+            wait_until_reader_is_gone(&writing);
         });
         heard.recv().expect("it waits");
         assert!(!waiting.is_finished());

@@ -1,5 +1,5 @@
-//! `weft check`: is this machine able to run labs, and what would make it more able. Installs nothing; the guest image
-//! and the verdict on KVM stay in the cache, where the first lab would put them.
+//! `weft check`: whether this machine can run labs, and what would improve it. It installs nothing; the guest image and
+//! the verdict on KVM stay in the cache, where the first lab would put them.
 
 use std::{
     io::{self, Write},
@@ -31,19 +31,19 @@ pub(super) const HELP: VerbHelp = VerbHelp {
     ..here("check", &[("weft check", "check this machine")])
 };
 
-/// Set by `scripts/weft` when it has not built the programs for guests: they are not missing then.
+/// Variable that `scripts/weft` sets when it has not built the programs for guests: they are not missing then.
 const NOT_ALL_BUILT: &str = "WEFT_NOT_ALL_BUILT";
 
-/// One thing looked at.
+/// A finding is the result of one check.
 #[derive(Debug, Serialize)]
 struct Finding {
-    /// What was looked at.
+    /// Subject of the check.
     what: String,
-    /// What is so.
+    /// State of the subject.
     state: State,
-    /// What was found.
+    /// Result in words.
     found: String,
-    /// What to do about it, if anything.
+    /// Remedy, if there is one; else empty.
     remedy: String,
 }
 
@@ -51,12 +51,12 @@ struct Finding {
 #[serde(rename_all = "kebab-case")]
 enum State {
     Ok,
-    /// Works, could be better.
+    /// It works, and could be better.
     Note,
     Missing,
 }
 
-/// Prints what was found; fails when a lab could not run.
+/// Prints the findings; fails when a lab could not run.
 pub(super) fn run(options: &CommonOptions) -> Result<ExitCode> {
     let mut findings = vec![processors(), memory()];
     let (qemu, of_qemu) = qemu();
@@ -64,7 +64,7 @@ pub(super) fn run(options: &CommonOptions) -> Result<ExitCode> {
     findings.extend(image::missing_tools().into_iter().map(missing_tool));
     findings.push(program("vnicd"));
     findings.extend(["weft-agent", "guest-tools", "omxd", "libopen-mx.so.0"].map(guest_program));
-    // An image, and a guest that shows what KVM is worth, need all that comes before.
+    // The image, and the guest that tests KVM, need everything that was checked before.
     let all_built = GuestBinaries::locate().is_ok_and(|binaries| binaries.find("omxd").is_ok());
     if let Some(qemu) = qemu.filter(|_| all_built && findings.iter().all(|finding| finding.state != State::Missing)) {
         findings.extend(image_and_accel(&qemu));
@@ -85,7 +85,7 @@ pub(super) fn run(options: &CommonOptions) -> Result<ExitCode> {
     Ok(if able { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One line per finding, and what to do about it below: sentences do not fit into columns.
+/// Renders one line per finding with the remedy below it, since sentences do not fit into columns.
 fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
@@ -124,7 +124,7 @@ fn processors() -> Finding {
     finding("processors", State::Ok, count.to_string(), "")
 }
 
-/// Two guests of the usual size, `vnicd`, and some room.
+/// Memory in MiB for two guests of the usual size, `vnicd`, and some reserve.
 const MEMORY_MIB_WANTED: u64 = 600;
 
 fn memory() -> Finding {
@@ -204,7 +204,8 @@ fn program(name: &str) -> Finding {
     built(name, programs::find(name))
 }
 
-/// One of our own programs. `scripts/weft` builds only `weft` for the verbs that start no guests, and says so.
+/// Checks for one of Weft's programs. `scripts/weft` builds only `weft` for the verbs that start no guests, and says
+/// so.
 fn built<E: std::fmt::Display>(name: &str, found: Result<std::path::PathBuf, E>) -> Finding {
     match found {
         Ok(path) => finding(name, State::Ok, path.display().to_string(), ""),

@@ -1,4 +1,5 @@
-//! The command line of `weft`: its verbs in the order in which `--help` shows them. Their arguments are in their own files.
+//! The command line of `weft`: its verbs in the order in which `--help` shows them. The arguments of each are in the
+//! file of the verb.
 
 use clap::{Parser, Subcommand};
 
@@ -26,7 +27,7 @@ pub struct Cli {
     pub(super) verb: Verb,
 }
 
-/// What `weft` can do.
+/// The verbs of `weft`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
     Check(check::CheckArgs),

@@ -1,5 +1,5 @@
-//! Completion in shells: the words of the command line, and the names in the running lab. Whatever goes wrong, it offers
-//! nothing and says nothing: it runs in the middle of what somebody types.
+//! Completion in shells: the words of the command line, and the names in the running lab. On any failure it completes
+//! nothing and prints nothing, since it runs while the user is typing.
 
 use std::{
     collections::BTreeMap,
@@ -46,13 +46,13 @@ pub(super) const HELP: VerbHelp = here(
     ],
 );
 
-/// The variable by which a shell's script asks.
+/// Variable by which a shell's script requests completion.
 const VARIABLE: &str = "WEFT_COMPLETE";
 
-/// How long a lab may take to say what is in it: longer, and it feels as if the shell hung.
+/// Time that a lab may take to answer: with a longer wait the shell seems to hang.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Answers a shell's script, if it is one that asks; then this process has done its work.
+/// Answers a shell's script if it called this process, whose work is then done.
 pub(super) fn answered() -> bool {
     if std::env::var_os(VARIABLE).is_none() {
         return false;
@@ -60,7 +60,7 @@ pub(super) fn answered() -> bool {
     let asked = CompleteEnv::with_factory(|| with_names(help::command()))
         .var(VARIABLE)
         .bin("weft");
-    // A shell shows what goes wrong here in the middle of the line.
+    // A shell would show an error in the middle of the line.
     asked
         .try_complete(std::env::args_os(), std::env::current_dir().ok().as_deref())
         .unwrap_or(true)
@@ -75,14 +75,14 @@ pub(super) fn run(args: &CompletionArgs) -> Result<()> {
     let writer = shells
         .completer(&name)
         .with_context(|| format!("there is no completion for {name}"))?;
-    // Not to standard output at once: it may be closed.
+    // The script is not written to standard output directly, which may be closed.
     let mut script = Vec::new();
     writer.write_registration(VARIABLE, "weft", "weft", weft, &mut script)?;
     io::stdout().lock().write_all(&script)?;
     Ok(())
 }
 
-/// What an argument names, by which it is completed.
+/// The kinds of names by which an argument is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
     Labs,
@@ -95,7 +95,7 @@ enum Names {
     NodesOrFiles,
 }
 
-/// What the argument `id` of the verb `path` names.
+/// Returns what the argument `id` of the verb `path` names.
 fn named(path: &str, id: &str) -> Option<Names> {
     Some(match (path, id) {
         (_, "lab") => Names::Labs,
@@ -111,7 +111,7 @@ fn named(path: &str, id: &str) -> Option<Names> {
     })
 }
 
-/// The command line with what completes the names in it.
+/// Adds the completion of names to the command line.
 fn with_names(command: Command) -> Command {
     walk(command, "")
 }
@@ -137,7 +137,7 @@ fn candidates(names: Names, begun: &OsStr) -> Vec<CompletionCandidate> {
         found = PathCompleter::any().complete(begun);
     }
     let Some(begun) = begun.to_str() else { return found };
-    // Of several names with commas between them, the last one is being typed.
+    // Of several names separated by commas, the last one is being typed.
     let (before, last) = match begun.rfind(',') {
         Some(comma) if names == Names::Nodes => begun.split_at(comma + 1),
         _ => ("", begun),
@@ -186,13 +186,13 @@ fn of_topology(names: Names, topology: &Topology) -> Vec<String> {
     }
 }
 
-/// What the lab says of itself, if it says so soon.
+/// Returns the topology of the lab, if the lab answers soon.
 fn topology(lab: &str) -> Option<Topology> {
     let client = Client::new(StateDir::of(lab));
     soon(move || client.topology())
 }
 
-/// The strategies of the lab's cards, or without a lab those that are shipped.
+/// Returns the strategies of the lab's cards, or without a lab those that are shipped.
 fn strategies(lab: Option<&String>) -> Vec<String> {
     let of_lab = lab.and_then(|lab| {
         let client = Client::new(StateDir::of(lab));
@@ -201,10 +201,10 @@ fn strategies(lab: Option<&String>) -> Vec<String> {
     of_lab.unwrap_or_else(|| Strategy::NAMES.iter().map(ToString::to_string).collect())
 }
 
-/// An answer, if it comes soon.
+/// Returns an answer, if it comes soon.
 fn soon<T: Send + 'static>(ask: impl FnOnce() -> Result<T> + Send + 'static) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
-    // Left alone when it takes too long; this process ends anyway.
+    // A thread that takes too long is abandoned; this process ends anyway.
     let asking = std::thread::Builder::new().spawn(move || sender.send(ask()));
     asking.ok()?;
     receiver.recv_timeout(PATIENCE).ok()?.ok()
@@ -214,7 +214,7 @@ fn soon<T: Send + 'static>(ask: impl FnOnce() -> Result<T> + Send + 'static) -> 
 mod tests {
     use super::*;
 
-    /// Every argument of every verb, as `verb: argument`.
+    /// Collects every argument of every verb, as `verb: argument`.
     fn arguments(command: &Command, path: &str, found: &mut Vec<(String, String)>) {
         for verb in command.get_subcommands() {
             arguments(verb, format!("{path} {}", verb.get_name()).trim(), found);

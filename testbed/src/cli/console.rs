@@ -1,4 +1,4 @@
-//! `weft console`: a shell in a node by its agent, or the serial line of one without.
+//! `weft console`: opens a shell in a node through its agent, or the serial line of a node without one.
 
 use std::{
     io::{self, IsTerminal, Read, Write},
@@ -40,7 +40,7 @@ pub(super) const HELP: VerbHelp = act(
     ],
 );
 
-/// What leaves a serial console: Ctrl-], as telnet and virsh have it.
+/// Key that leaves a serial console: Ctrl-], as in telnet and virsh.
 const LEAVE_KEY: u8 = 0x1d;
 
 pub(super) fn run(options: &CommonOptions, args: &ConsoleArgs) -> Result<ExitCode> {
@@ -84,7 +84,7 @@ fn serial_line(client: &Client, node: &str) -> Result<()> {
         None
     };
     let printer = std::thread::Builder::new().name("serial".to_owned()).spawn(move || {
-        // Ends with QEMU, or when the line is shut below.
+        // The copy ends with QEMU, or when the line is shut below.
         _ = io::copy(&mut reading, &mut io::stdout());
     })?;
     let mut keys = [0; 4096];

@@ -1,4 +1,4 @@
-//! `weft cp`: files and folders into a node and out of it.
+//! `weft cp`: copies files and folders into a node and out of it.
 
 use std::{
     path::Path,
@@ -54,7 +54,8 @@ enum Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// `NODE:PATH` is in a node; a path of this machine that holds a colon is written with a slash before it, as for scp.
+    /// Parses a side: `NODE:PATH` is in a node; a path of this machine with a colon is written with a slash before it,
+    /// as for scp.
     fn parse(text: &'a str) -> Self {
         match text.split_once(':') {
             Some((node, path)) if !node.is_empty() && !node.contains('/') => Self::Node { node, path },
@@ -86,7 +87,8 @@ pub(super) fn run(options: &CommonOptions, args: &CpArgs) -> Result<()> {
     }
 }
 
-/// A copy that Ctrl-C ends as if the guest had gone, so that nothing half copied is left here; once more ends it at once.
+/// Runs a copy that Ctrl-C ends as if the guest had gone, so that no partial copy is left here; a second Ctrl-C ends it
+/// immediately.
 fn endable(
     channel: &GuestChannel,
     node: &str,
@@ -110,7 +112,7 @@ fn endable(
     match copy(channel) {
         Ok(()) => Ok(()),
         Err(_) if ended.load(Ordering::SeqCst) => Err(Interrupted.into()),
-        // What the guest says is about a place in it.
+        // The guest's sentence is about a path in it.
         Err(ChannelError::Refused(why) | ChannelError::NotStarted { message: why, .. }) => bail!("{node}: {why}"),
         Err(error) => Err(error.into()),
     }

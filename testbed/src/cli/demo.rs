@@ -1,4 +1,4 @@
-//! `weft demo`: its options. The demo itself is the module `demo` of this crate.
+//! `weft demo`: the options of the demo, which itself is the module `demo` of this crate.
 
 use std::{path::PathBuf, time::Duration};
 

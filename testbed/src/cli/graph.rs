@@ -1,4 +1,4 @@
-//! `weft graph`: a lab as a picture.
+//! `weft graph`: draws a lab as a picture.
 
 use std::{
     io::{self, Write},

@@ -1,4 +1,4 @@
-//! `weft inventory`: the nodes of a lab in the words of other tools.
+//! `weft inventory`: prints the nodes of a lab in the formats of other tools.
 
 use std::{
     fmt::Write as _,
@@ -39,7 +39,7 @@ pub(super) enum Format {
     Ansible,
 }
 
-/// Names of users that need no quotes anywhere.
+/// Parses the name of a user; names that would need quotes are refused.
 fn user(name: &str) -> Result<String, String> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     if !name.is_empty() && name.len() <= 32 && !name.starts_with('-') && name.chars().all(plain) {
@@ -73,7 +73,7 @@ pub(super) fn run(options: &CommonOptions, args: &InventoryArgs) -> Result<()> {
     Ok(())
 }
 
-/// Every address: the first of a node by its name, each by the name of its card.
+/// Renders every address: the first of a node under its name, each under the name of its card.
 fn hosts(topology: &Topology) -> String {
     let mut out = String::new();
     for node in &topology.nodes {
@@ -94,14 +94,16 @@ fn hosts(topology: &Topology) -> String {
     out
 }
 
-/// How ssh reaches a node from here, where none of its addresses is known: through its agent, to the port in the guest.
+/// Returns how ssh reaches a node from here, where none of its addresses is known: through its agent, to the port in
+/// the guest.
 fn proxy(topology: &Topology, weft: &str, node: &str) -> String {
-    // A percent sign has a meaning of its own in ssh's configuration, and the command is run by a shell.
+    // A percent sign has a meaning in ssh's configuration, and the command is run by a shell.
     let weft = weft.replace('\'', "'\\''").replace('%', "%%");
     format!("'{weft}' exec --lab {} {node} -- nc 127.0.0.1 22", topology.lab)
 }
 
-/// Keys of guests change with every lab: asking whether they are known would only train people to say yes.
+/// Options that skip the check of host keys: keys of guests change with every lab, so the question would only train
+/// people to say yes.
 const HOST_KEYS: [(&str, &str); 3] = [
     ("StrictHostKeyChecking", "no"),
     ("UserKnownHostsFile", "/dev/null"),
@@ -124,7 +126,7 @@ fn ssh(topology: &Topology, weft: &str, user: &str) -> String {
     out
 }
 
-/// Text in YAML's double quotes, which know the escapes of JSON.
+/// Renders text in YAML's double quotes, which have the escapes of JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -160,7 +162,7 @@ fn ansible(topology: &Topology, weft: &str, user: &str) -> String {
     out
 }
 
-/// Name of the group of all nodes: Ansible likes no dashes in it.
+/// Returns the name of the group of all nodes: Ansible allows no dashes in it.
 fn group(topology: &Topology) -> String {
     format!("lab_{}", topology.lab.replace('-', "_"))
 }

@@ -1,4 +1,4 @@
-//! `weft link set` and `weft link ls`: the cables between cards and switches.
+//! `weft link set` and `weft link ls`: change and show the cables between cards and switches.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -58,13 +58,13 @@ enum DirectionArg {
     FromGuest,
 }
 
-/// What is shown of the verbs about cables of cards.
+/// Help of the verbs about cables of cards.
 pub(super) const HELP: &[VerbHelp] = &[
     show(
         "link ls",
         &[
             ("weft link ls", "all cables of cards"),
-            ("weft link ls n1", "those of a node"),
+            ("weft link ls n1", "the cables of a node"),
         ],
     ),
     show(
@@ -80,7 +80,7 @@ pub(super) const HELP: &[VerbHelp] = &[
     ),
 ];
 
-/// Does what a verb about cables of cards asks for.
+/// Runs a verb about cables of cards.
 pub(super) fn run(options: &CommonOptions, verb: &LinkVerb) -> Result<()> {
     match verb {
         LinkVerb::Ls(args) => ls(options, args.nic.as_deref()),
@@ -88,7 +88,7 @@ pub(super) fn run(options: &CommonOptions, verb: &LinkVerb) -> Result<()> {
     }
 }
 
-/// Changes the cable of one card; without anything to change, shows those that are meant.
+/// Changes the cable of one card; without changes, shows the cables of the cards named.
 fn set(options: &CommonOptions, args: &SetArgs) -> Result<()> {
     let direction = match args.direction {
         DirectionArg::Both => Direction::Both,
@@ -122,7 +122,7 @@ fn set(options: &CommonOptions, args: &SetArgs) -> Result<()> {
     print_links(options, link_rows(&port.name, &port.switch, links))
 }
 
-/// Shows the cables of the cards that are meant.
+/// Shows the cables of the cards named.
 fn ls(options: &CommonOptions, target: Option<&str>) -> Result<()> {
     let client = client(options)?;
     let topology = client.topology()?;
@@ -141,7 +141,7 @@ fn ls(options: &CommonOptions, target: Option<&str>) -> Result<()> {
     print_links(options, rows.collect())
 }
 
-/// One direction of a card's cable.
+/// A table row: one direction of a card's cable.
 #[derive(Serialize)]
 struct LinkRow {
     nic: String,

@@ -1,4 +1,4 @@
-//! `weft logs`: what a node printed, or what `vnicd` and the supervisor logged; of a lab that failed, too.
+//! `weft logs`: shows what a node printed, or what `vnicd` and the supervisor logged, also of a lab that failed.
 
 use std::{
     fs::File,
@@ -39,7 +39,7 @@ pub(super) const HELP: VerbHelp = act(
     ],
 );
 
-/// How often a log that is followed is looked at.
+/// Interval at which a log that is followed is polled.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Shows a log of a running lab, or of one that has failed.
@@ -47,7 +47,7 @@ pub(super) fn run(options: &CommonOptions, args: &LogsArgs) -> Result<()> {
     let what = args.what.as_str();
     let client = match client(options) {
         Ok(client) => client,
-        // Several run, and it was not said which.
+        // Several labs run, and none was named.
         Err(error) if error.is::<Usage>() => return Err(error),
         Err(none) => {
             let kept = state::failed_lab(options.lab.as_deref()).ok_or(none)?;
@@ -86,7 +86,7 @@ fn logs_of_failed(kept: &StateDir, what: &str) -> Result<()> {
     match File::open(kept.file(&format!("{what}.log"))) {
         Ok(mut file) => io::copy(&mut file, &mut io::stdout()).map(drop).map_err(Into::into),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // Whatever was started has what its QEMU said, if only nothing.
+            // Each node that was started has the output of its QEMU, even if it is empty.
             ensure!(
                 matches!(what, "vnicd" | "weft") || kept.file(&format!("{what}.qemu.log")).exists(),
                 "no node {what} was started in it"

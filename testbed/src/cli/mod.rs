@@ -1,6 +1,6 @@
-//! `weft`: finds out what is wanted, does it through the other modules, and says how it went. Every failure is one
-//! sentence on standard error and an exit code that `--help` documents. A verb is in the file of its name: its arguments, its help,
-//! what it does and what it prints.
+//! `weft`: parses the command line, does the work through the other modules, and reports the result. Every failure is
+//! one sentence on standard error and an exit code that `--help` documents. Each verb is in the file of its name: its
+//! arguments, its help, its action and its output.
 
 mod capture;
 mod check;
@@ -38,7 +38,7 @@ use self::{
 };
 use crate::supervisor::reaper;
 
-/// The whole program.
+/// Runs the whole program.
 #[must_use]
 pub fn main() -> ExitCode {
     if let Some(reaped) = reaper::asked_for() {
@@ -56,7 +56,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Logs go to standard error; `RUST_LOG` says more than `-v` can.
+/// Sends logs to standard error; `RUST_LOG` allows more detail than `-v`.
 fn start_logging(verbose: u8) {
     use tracing_subscriber::EnvFilter;
     let default = ["weft=warn,testbed=warn", "weft=info,testbed=info", "debug"][usize::from(verbose.min(2))];
@@ -65,7 +65,7 @@ fn start_logging(verbose: u8) {
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        // A log on a full disk costs its lines, not the lab: printing why would end the process.
+        // A log on a full disk loses its lines and the lab continues: printing the reason would end the process.
         .log_internal_errors(false)
         .with_target(false)
         .init();

@@ -1,4 +1,4 @@
-//! `weft pingall`: every node asks every other one.
+//! `weft pingall`: lets every node ping every other one.
 
 use std::{
     collections::BTreeMap,
@@ -25,10 +25,10 @@ use crate::{
     supervisor_client::{client::Client, protocol::NodePhase},
 };
 
-/// Pings at once in one guest: each is a process, and small guests have little memory.
-const AT_ONCE: usize = 8;
+/// Number of pings that run at a time in one guest: each is a process, and small guests have little memory.
+const PARALLEL_PINGS: usize = 8;
 
-/// Beyond what its pings may take, how long a guest may take to say how they went.
+/// Time that a guest may take to report, in addition to the time of its pings.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
 /// Ping between all pairs of nodes; fail unless all answer.
@@ -53,26 +53,26 @@ pub(super) const HELP: VerbHelp = show(
     ],
 );
 
-/// How the requests from one node to one address went.
+/// The result of the requests from one node to one address.
 #[derive(Debug, PartialEq, Serialize)]
 struct Cell {
     from: String,
     to: String,
-    /// `ipv4` or `ipv6`.
+    /// Address family: `ipv4` or `ipv6`.
     family: &'static str,
     address: IpAddr,
     sent: u32,
     received: u32,
-    /// Times there and back in milliseconds; none without an answer.
+    /// Round-trip times in milliseconds; none without an answer.
     min_ms: Option<f64>,
     avg_ms: Option<f64>,
     max_ms: Option<f64>,
-    /// Why nothing was sent.
+    /// Reason why no request was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-/// Asks, shows the answers, and says by its exit status whether all came from everywhere.
+/// Pings, shows the answers, and reports by the exit status whether all requests were answered.
 pub(super) fn run(options: &CommonOptions, args: &PingallArgs) -> Result<ExitCode> {
     let client = client(options)?;
     let topology = client.topology()?;
@@ -103,14 +103,14 @@ pub(super) fn run(options: &CommonOptions, args: &PingallArgs) -> Result<ExitCod
         io::stdout().lock().write_all(text.as_bytes())?;
         for node in topology.nodes.iter().filter(|node| !askers.contains(&node.name)) {
             say(format_args!(
-                "{} has no agent that answers, so it asked nobody",
+                "{} has no agent that answers, so it sent no requests",
                 node.name
             ));
         }
         let asked = |name: &str| cells.iter().any(|cell| cell.from == name);
         for name in askers.iter().filter(|name| !asked(name)) {
             say(format_args!(
-                "{name} has no address of a family in which somebody else has one, so it asked nobody"
+                "{name} shares no address family with another node, so it sent no requests"
             ));
         }
         for why in failures(&cells) {
@@ -120,11 +120,11 @@ pub(super) fn run(options: &CommonOptions, args: &PingallArgs) -> Result<ExitCod
             .iter()
             .fold((0, 0), |sum, cell| (sum.0 + cell.sent, sum.1 + cell.received));
         say(format_args!(
-            "{answered} of {} ways work, {received} of {sent} requests were answered",
+            "{answered} of {} paths work, {received} of {sent} requests were answered",
             cells.len()
         ));
     }
-    // Where nobody asked, nothing was shown to work.
+    // Without any request, nothing was shown to work.
     Ok(if answered == cells.len() && answered > 0 {
         ExitCode::SUCCESS
     } else {
@@ -132,7 +132,7 @@ pub(super) fn run(options: &CommonOptions, args: &PingallArgs) -> Result<ExitCod
     })
 }
 
-/// Nodes whose agent answers.
+/// Returns the nodes whose agent answers.
 fn askers(client: &Client, topology: &Topology) -> Result<Vec<String>> {
     let status = client.status()?;
     let ready = |name: &str| {
@@ -153,7 +153,7 @@ fn askers(client: &Client, topology: &Topology) -> Result<Vec<String>> {
     Ok(askers)
 }
 
-/// The first address of each family of each node.
+/// Returns the first address of each family of each node.
 fn addresses(topology: &Topology) -> Vec<(String, IpAddr)> {
     let of_node = |node: &crate::lab::topology::NodeView| {
         let both = [node.address(false), node.address(true)];
@@ -165,7 +165,7 @@ fn addresses(topology: &Topology) -> Vec<(String, IpAddr)> {
     topology.nodes.iter().flat_map(of_node).collect()
 }
 
-/// All ways, in the order of the lab: a thread for each node that asks.
+/// Pings along all paths, in the order of the lab: with a thread for each node that sends.
 fn ask(client: &Client, askers: &[String], addresses: &[(String, IpAddr)], (count, seconds): (u32, u32)) -> Vec<Cell> {
     let progress = Progress::new(0);
     let done = std::sync::atomic::AtomicUsize::new(0);
@@ -189,7 +189,8 @@ fn ask(client: &Client, askers: &[String], addresses: &[(String, IpAddr)], (coun
     all
 }
 
-/// Whom a node asks: the others, by the families of addresses that it has itself (`ipv6 = false` switches one off).
+/// Returns the addresses that a node pings: those of the others, in the families that it has itself (`ipv6 = false`
+/// switches one off).
 fn others<'a>(from: &str, addresses: &'a [(String, IpAddr)]) -> Vec<&'a (String, IpAddr)> {
     let own = addresses.iter().filter(|(node, _)| node == from);
     let families: Vec<_> = own.map(|(_, address)| address.is_ipv6()).collect();
@@ -203,7 +204,7 @@ fn others<'a>(from: &str, addresses: &'a [(String, IpAddr)]) -> Vec<&'a (String,
 fn ask_from(client: &Client, from: &str, addresses: &[(String, IpAddr)], (count, seconds): (u32, u32)) -> Vec<Cell> {
     let others = others(from, addresses);
     let mut cells = Vec::new();
-    for some in others.chunks(AT_ONCE) {
+    for some in others.chunks(PARALLEL_PINGS) {
         let texts: Vec<_> = some.iter().map(|(_, address)| address.to_string()).collect();
         let said = ping(client, from, &texts, (count, seconds));
         for ((to, address), text) in some.iter().zip(&texts) {
@@ -229,9 +230,9 @@ fn ask_from(client: &Client, from: &str, addresses: &[(String, IpAddr)], (count,
     cells
 }
 
-/// What `ping` in a guest said of each address.
+/// Returns what `ping` in a guest printed about each address.
 fn ping(client: &Client, from: &str, to: &[String], (count, seconds): (u32, u32)) -> Result<BTreeMap<String, String>> {
-    // Each line with the address that it is about before it.
+    // Each line has the address that it is about before it.
     const SCRIPT: &str =
         "c=$1 w=$2; shift 2; for a; do ping -q -c \"$c\" -i 0.2 -W \"$w\" \"$a\" 2>&1 | sed \"s|^|$a |\" & done; wait";
     let mut argv = ["/bin/sh", "-c", SCRIPT, "ping"].map(str::to_owned).to_vec();
@@ -254,7 +255,7 @@ fn ping(client: &Client, from: &str, to: &[String], (count, seconds): (u32, u32)
     Ok(said)
 }
 
-/// Reads the summary of `ping`, busybox's or that of iputils.
+/// Parses the summary of `ping`, that of busybox or of iputils.
 fn read_ping(cell: &mut Cell, said: &str) {
     let number = |words: &str| words.split_whitespace().next().and_then(|word| word.parse().ok());
     let mut counted = false;
@@ -278,7 +279,7 @@ fn read_ping(cell: &mut Cell, said: &str) {
     }
 }
 
-/// Rows ask, columns answer; nothing when no address of the family is there.
+/// Renders a matrix of senders (rows) and receivers (columns); nothing when the family has no address.
 fn matrix(family: &str, cells: &[Cell]) -> String {
     let mut names: Vec<&str> = Vec::new();
     let of_family: Vec<_> = cells.iter().filter(|cell| cell.family == family).collect();
@@ -325,10 +326,10 @@ fn matrix(family: &str, cells: &[Cell]) -> String {
     out
 }
 
-/// Most sentences about pings that could not be sent.
+/// Number of sentences about pings that could not be sent.
 const FAILURES_MAX: usize = 8;
 
-/// Why pings could not be sent: one sentence for each reason of each node that asks.
+/// Lists why pings could not be sent: one sentence for each reason of each sender.
 fn failures(cells: &[Cell]) -> Vec<String> {
     let mut of_reason = BTreeMap::<(&str, &str), Vec<&str>>::new();
     for cell in cells {
@@ -349,7 +350,7 @@ fn failures(cells: &[Cell]) -> Vec<String> {
     said
 }
 
-/// `1.24 ms`, with what was lost, or why there is no time.
+/// Renders a cell such as `1.24 ms`, with the lost requests, or the reason why there is no time.
 fn shown(cell: &Cell) -> String {
     match (cell.received, cell.avg_ms) {
         _ if cell.error.is_some() => "error".to_owned(),

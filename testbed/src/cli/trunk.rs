@@ -1,4 +1,4 @@
-//! `weft trunk set` and `weft trunk ls`: the cables between switches.
+//! `weft trunk set` and `weft trunk ls`: change and show the cables between switches.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -50,7 +50,7 @@ pub(super) struct SetArgs {
     change: CableArgs,
 }
 
-/// What is shown of the verbs about trunks.
+/// Help of the verbs about trunks.
 pub(super) const HELP: &[VerbHelp] = &[
     show("trunk ls", &[("weft trunk ls", "cables between switches")]),
     show(
@@ -63,7 +63,7 @@ pub(super) const HELP: &[VerbHelp] = &[
     ),
 ];
 
-/// Does what a verb about trunks asks for.
+/// Runs a verb about trunks.
 pub(super) fn run(options: &CommonOptions, verb: &TrunkVerb) -> Result<()> {
     match verb {
         TrunkVerb::Ls(_) => ls(options),
@@ -71,7 +71,7 @@ pub(super) fn run(options: &CommonOptions, verb: &TrunkVerb) -> Result<()> {
     }
 }
 
-/// Changes the cable between two switches; without anything to change, shows it.
+/// Changes the cable between two switches; without changes, shows it.
 fn set(options: &CommonOptions, args: &SetArgs) -> Result<()> {
     let client = client(options)?;
     let topology = client.topology()?;
@@ -110,7 +110,7 @@ fn ls(options: &CommonOptions) -> Result<()> {
     print_trunks(options, rows)
 }
 
-/// Why two switches have no trunk: with the ones that there are.
+/// Explains why two switches have no trunk, with the trunks that exist.
 fn no_trunk(topology: &Topology, one: &str, other: &str) -> String {
     let lab = &topology.lab;
     let trunks: Vec<_> = topology
@@ -135,12 +135,12 @@ fn no_trunk(topology: &Topology, one: &str, other: &str) -> String {
     }
 }
 
-/// One direction of a trunk.
+/// A table row: one direction of a trunk.
 #[derive(Serialize)]
 struct TrunkRow {
     from: String,
     to: String,
-    /// Which of the cables between the two, from 1.
+    /// Number of the cable among those between the two switches, from 1.
     number: usize,
     #[serde(flatten)]
     settings: LinkSettings,

@@ -1,4 +1,4 @@
-//! The demo's results as charts. What differs from no coalescing by more than the rounds among themselves is coloured, and nothing else.
+//! The demo's results as charts. Only differences from no coalescing that exceed the spread of the rounds are coloured.
 
 use firmware::Reason;
 
@@ -13,14 +13,14 @@ use crate::{
     report::chart::{Bar, BarChart, Group, Paint},
 };
 
-/// Which way a figure is better.
+/// The direction in which a figure is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Better {
     Less,
     More,
 }
 
-/// Name of each chart's file, and the chart.
+/// Returns each chart with the name of its file.
 pub(super) fn charts(demo: &Demo) -> Vec<(&'static str, BarChart)> {
     use Better::{Less, More};
     let small = |row: &Outcome| row.small.rtt_us;
@@ -76,7 +76,7 @@ pub(super) fn charts(demo: &Demo) -> Vec<(&'static str, BarChart)> {
     charts
 }
 
-/// What has to be known about every figure.
+/// Returns what has to be known about every figure.
 fn subtitle(demo: &Demo, what: &str) -> String {
     let world = match demo.accel {
         Accel::Kvm => "guests on the host's processor (KVM)",
@@ -85,7 +85,7 @@ fn subtitle(demo: &Demo, what: &str) -> String {
     format!("{what}; {world}")
 }
 
-/// Medians with their quartiles.
+/// Makes a chart of medians with their quartiles.
 fn measured(
     demo: &Demo,
     title: &str,
@@ -104,7 +104,7 @@ fn measured(
             spread: spread.map(|spread| spread.quartiles),
         }
     };
-    let way = match better {
+    let wording = match better {
         Better::Less => "less is better",
         Better::More => "more is better",
     };
@@ -112,7 +112,7 @@ fn measured(
     BarChart {
         title: title.to_owned(),
         subtitle: subtitle(demo, &rounds),
-        axis: format!("{unit} ({way})"),
+        axis: format!("{unit} ({wording})"),
         legend: [
             (Paint::Reference, "no coalescing"),
             (Paint::Better, "better than that"),
@@ -125,7 +125,7 @@ fn measured(
     }
 }
 
-/// What a bar is painted with, compared with no coalescing.
+/// Returns the colour of a bar, from a comparison with no coalescing.
 fn paint(setting: Setting, spread: Option<Spread>, reference: Option<Spread>, better: Better) -> Paint {
     if setting.strategy == Strategy::Disabled {
         return Paint::Reference;
@@ -142,7 +142,7 @@ fn paint(setting: Setting, spread: Option<Spread>, reference: Option<Spread>, be
     }
 }
 
-/// Bars stacked from the reasons of interrupts, per whatever the second number counts.
+/// Makes a chart of bars stacked from the reasons of interrupts, per unit of the second number.
 fn by_reason(demo: &Demo, title: &str, per: &str, part: impl Fn(&Outcome) -> (&Interrupts, u64)) -> BarChart {
     let reasons = reasons(demo);
     let bar = |outcome: &Outcome| {
@@ -170,7 +170,7 @@ fn by_reason(demo: &Demo, title: &str, per: &str, part: impl Fn(&Outcome) -> (&I
     }
 }
 
-/// Every reason that occurs somewhere, in the firmware's order, so that each has one colour in all charts.
+/// Lists every reason that occurs, in the firmware's order, so that each has one colour in all charts.
 fn reasons(demo: &Demo) -> Vec<String> {
     let mut reasons: Vec<String> = Vec::new();
     for outcome in &demo.outcomes {
@@ -187,7 +187,7 @@ fn reasons(demo: &Demo) -> Vec<String> {
     reasons
 }
 
-/// No coalescing, and the settings of each delay.
+/// Groups the bars: no coalescing, and the settings of each delay.
 fn groups(demo: &Demo, bar: impl Fn(&Outcome) -> Bar) -> Vec<Group> {
     let mut groups: Vec<(u32, Group)> = Vec::new();
     for outcome in &demo.outcomes {

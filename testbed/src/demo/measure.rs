@@ -1,5 +1,5 @@
-//! Measuring one setting: tools run in the guests and time there, the receiving card counts. What the numbers mean is
-//! `result`'s and `reading`'s business.
+//! The measurement of one setting: tools run in the guests and time there, and the receiving card counts. The modules
+//! `result` and `reading` interpret the numbers.
 
 use std::{
     collections::BTreeMap,
@@ -23,24 +23,24 @@ use crate::{
     },
 };
 
-/// The card that sends what is timed.
+/// Name of the card whose messages are timed.
 const SENDER: &str = "n1.eth0";
-/// The card whose interrupts are counted.
+/// Name of the card whose interrupts are counted.
 const RECEIVER: &str = "n2.eth0";
 
-/// Bytes of a small message: it fits into the shortest frame.
+/// Length of a small message in bytes: it fits into the shortest frame.
 const SMALL_BYTES: u64 = 16;
-/// Bytes of a message that goes in many packets.
+/// Length in bytes of a message that takes many packets.
 const MEDIUM_BYTES: u64 = 32 << 10;
-/// Bytes of a message of the stream.
+/// Length in bytes of a message of the stream.
 const STREAM_BYTES: u64 = 128;
-/// Messages of a stream: about half a second on an emulated processor.
+/// Number of messages of a stream, which take about half a second on an emulated processor.
 const STREAM_MESSAGES: u64 = 10_000;
-/// How long TCP sends, in seconds: the shortest that iperf3 takes.
+/// Duration of the TCP stream in seconds: the shortest that iperf3 accepts.
 const TCP_S: &str = "1";
-/// Bytes that TCP sends while frames are captured.
+/// Number of bytes that TCP sends while frames are captured.
 const TCP_CAPTURED: &str = "256K";
-/// Pings per round.
+/// Number of pings per round.
 const PINGS: &str = "10";
 
 /// An interrupt setting of both cards.
@@ -60,27 +60,27 @@ impl fmt::Display for Setting {
     }
 }
 
-/// What `omx_perf` says of a ping-pong.
+/// The output of `omx_perf` about a ping-pong.
 #[derive(Deserialize)]
 struct PingPong {
     repetitions: u64,
-    /// One way; there and back where only the message has a length.
+    /// Time in one direction; the round trip where only one message has a length.
     us_median: f64,
 }
 
-/// What `omx_perf --rate` says.
+/// The output of `omx_perf --rate`.
 #[derive(Deserialize)]
 struct Rate {
     messages: u64,
     messages_per_s: f64,
 }
 
-/// Two guests ready to measure.
+/// Two guests that are ready to measure.
 pub(crate) struct Bench<'a> {
     client: &'a Client,
     vnicd: VnicdClient,
     sender: GuestChannel,
-    /// Keep the servers in the receiving guest running.
+    /// Handles that keep the servers in the receiving guest running.
     _servers: Vec<Running>,
     peer_mac: String,
     peer_address: String,
@@ -108,8 +108,8 @@ impl<'a> Bench<'a> {
             Ok(channel)
         };
         let receiver = ready("n2")?;
-        // Both say a line once they listen. Programs that sleep while they wait: a processor that is emulated, and polls, takes
-        // time from the switch.
+        // Both print a line once they listen. They sleep while they wait: on an emulated processor, a program that
+        // polls takes time from the switch.
         let servers = vec![
             start_server(
                 &receiver,
@@ -158,7 +158,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// One setting, everything once.
+    /// Measures everything once with one setting.
     pub(crate) fn measure(&mut self, setting: Setting, small: u64, medium: u64) -> Result<Sample> {
         self.set(setting)?;
         let sample = Sample {
@@ -172,7 +172,7 @@ impl<'a> Bench<'a> {
         Ok(sample)
     }
 
-    /// One setting, small messages only.
+    /// Measures only small messages with one setting.
     pub(crate) fn measure_small(&mut self, setting: Setting, count: u64) -> Result<Sample> {
         self.set(setting)?;
         Ok(Sample {
@@ -209,7 +209,7 @@ impl<'a> Bench<'a> {
 
     fn small(&mut self, count: u64) -> Result<Messages> {
         let mut messages = self.messages(SMALL_BYTES, count, &[])?;
-        // The reply is as long as the message, and the tool says the time of one of them.
+        // The reply is as long as the message, and the tool reports the time of one of them.
         messages.rtt_us_median *= 2.0;
         Ok(messages)
     }
@@ -239,7 +239,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Runs `omx_perf` in the sending guest. Every message counts: there are none to warm up, and no pause.
+    /// Runs `omx_perf` in the sending guest. Every message counts: there is no warm-up and no pause.
     fn perf<T: for<'de> Deserialize<'de>>(&mut self, bytes: u64, count: u64, more: &[&str]) -> Result<(T, Interrupts)> {
         let (first, end, count) = (bytes.to_string(), (bytes + 1).to_string(), count.to_string());
         let peer = self.peer_mac.clone();
@@ -274,7 +274,7 @@ impl<'a> Bench<'a> {
 
     fn tcp(&mut self) -> Result<Option<f64>> {
         if self.capture.is_some() {
-            // A second of TCP would be most of the file: a little is there to be looked at, and not counted.
+            // A second of TCP would be most of the file: a small part is captured, and not counted.
             output(
                 &self.sender,
                 &["iperf3", "-c", &self.peer_address, "-n", TCP_CAPTURED, "-J"],
@@ -289,7 +289,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What happened between two looks at the counters.
+/// Returns the difference between two readings of the counters.
 fn difference(before: &PortStats, after: &PortStats) -> Interrupts {
     let grown = |before: &Counts, after: &Counts| -> BTreeMap<String, u64> {
         let grown = after.iter().map(|(reason, count)| {

@@ -1,5 +1,5 @@
-//! `weft demo`: two guests, one switch, seven interrupt settings of their cards, measured in alternating rounds. Measures
-//! with the tools in the guests and the counters of the cards; decides nothing about interrupts itself.
+//! `weft demo`: two guests, one switch, and seven interrupt settings of their cards, measured in alternating rounds. It
+//! measures with the tools in the guests and the counters of the cards, and decides nothing about interrupts itself.
 
 mod charts;
 mod measure;
@@ -32,24 +32,24 @@ use crate::{
     supervisor_client::client::Client,
 };
 
-/// Rounds in which the strategies alternate, unless the user says otherwise.
+/// Default number of rounds in which the strategies alternate.
 pub const ROUNDS_DEFAULT: u32 = 5;
 
-/// Small messages per setting over all rounds.
+/// Number of small messages per setting over all rounds.
 const SMALL_MESSAGES: u64 = 1_000;
 
-/// Messages of 32 KiB per setting over all rounds: many enough that the packets by which sender and receiver meet, about ten
-/// per round, do not show in the interrupts per message.
+/// Number of 32-KiB messages per setting over all rounds: so many that the packets by which sender and receiver
+/// connect, about ten per round, do not show in the interrupts per message.
 const MEDIUM_MESSAGES: u64 = 400;
 
-/// Time for booting and measuring together. Rounds that would end later are left out.
+/// Time in seconds for booting and measuring together. Rounds that would end later are left out.
 const BUDGET_S: f64 = 155.0;
 
-/// The lab of the demo.
+/// Lab file of the demo.
 const LAB: &str = include_str!("demo.toml");
 
-/// The settings measured: without coalescing, and each strategy with the delay that the papers' card has and with one
-/// that shows on an emulated processor.
+/// The settings measured: without coalescing, and each strategy with the delay of the papers' card and with one that
+/// shows on an emulated processor.
 pub(crate) const SETTINGS: [Setting; 7] = [
     Setting {
         strategy: Strategy::Disabled,
@@ -81,7 +81,7 @@ pub(crate) const SETTINGS: [Setting; 7] = [
     },
 ];
 
-/// What can be chosen about the demo.
+/// The options of the demo.
 pub struct DemoOptions {
     /// Folder for the results: text, JSON and charts.
     pub output: PathBuf,
@@ -98,11 +98,12 @@ pub struct DemoOptions {
 /// Runs the demo: boots, measures, explains, writes files, ends everything.
 ///
 /// # Errors
-/// One sentence; nothing is left running.
+/// Fails with one sentence; nothing is left running.
 pub fn run(options: &DemoOptions, json: bool) -> Result<()> {
     let started = Instant::now();
     let lab = Lab::parse(LAB, "demo.toml", "demo", Path::new("/"))?;
-    // Before anything is measured: a full disk or a typing mistake shall not cost three minutes.
+    // The folder is checked before anything is measured, so that a full disk or a typing mistake does not cost three
+    // minutes.
     OutFolder::check(&options.output)?;
     options.capture.as_deref().map_or(Ok(()), OutFile::check)?;
     let progress = Progress::new(0);
@@ -110,7 +111,7 @@ pub fn run(options: &DemoOptions, json: bool) -> Result<()> {
     let (accel, qemu) = (means.accel, means.qemu.version().to_string());
     // Building the guest image the first time, with its download, is not part of the demo's time.
     let preparation = started.elapsed();
-    // Ctrl-C ends the process at once until here, and from here on all that was made is removed.
+    // Until here Ctrl-C ends the process immediately; from here on everything that was made is removed.
     let mut file = options.capture.as_deref().map(OutFile::open).transpose()?;
     let capture = file.as_mut().map(OutFile::writer).transpose()?;
     let supervisor = Supervisor::start(lab, means, None)?;
@@ -142,7 +143,8 @@ pub fn run(options: &DemoOptions, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// All rounds: in each, every setting once; each round begins with another one, so that drift of the machine spreads.
+/// Runs all rounds: in each, every setting once; each round begins with another one, so that a drift of the machine
+/// spreads.
 fn measure_rounds(
     client: &Client,
     rounds: u32,
@@ -179,7 +181,7 @@ fn measure_rounds(
         round_s = round_s.max(round_began.elapsed().as_secs_f64());
     }
     if small_left > 0 {
-        // Medians of fewer small messages say little here: rounds can be left out, these cannot.
+        // Medians of fewer small messages say little here: rounds can be left out, these messages cannot.
         progress.say("the small messages of the rounds left out");
         for setting in SETTINGS {
             samples.push(bench.measure_small(setting, small_left)?);
@@ -188,8 +190,8 @@ fn measure_rounds(
     Ok(samples)
 }
 
-/// How many of `planned` rounds of `round_s` seconds fit into what is left of the budget. Before the first round nothing
-/// is known, and while there is none at all, one is measured whatever it takes.
+/// Returns how many of `planned` rounds of `round_s` seconds fit into what is left of the budget. Before the first
+/// round nothing is known, so one round is always measured.
 fn rounds_that_fit(planned: u32, round_s: f64, left_s: f64) -> u32 {
     if round_s == 0.0 {
         return planned;

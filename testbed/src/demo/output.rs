@@ -15,7 +15,7 @@ use crate::report::{
     table::{self, Columns},
 };
 
-/// Characters of a line of running text.
+/// Width of running text in characters.
 const LINE_WIDTH: usize = 110;
 
 /// A heading and a table with a row for each setting.
@@ -24,7 +24,7 @@ pub(super) struct Table {
     pub columns: Columns<Outcome>,
 }
 
-/// The first line: what was measured where.
+/// Returns the first line: what was measured where.
 pub(super) fn about(demo: &Demo) -> String {
     format!(
         "weft demo: two guests, one switch; accelerator {}, QEMU {}, rounds: {}, {} s",
@@ -35,7 +35,7 @@ pub(super) fn about(demo: &Demo) -> String {
     )
 }
 
-/// The tables, as printed, as written to `demo.txt`, and as shown on the page.
+/// Makes the tables as printed, as written to `demo.txt`, and as shown on the page.
 pub(super) fn tables() -> Vec<Table> {
     let optional = |value: Option<Spread>| value.map_or_else(|| "-".to_owned(), |spread| short(spread.median));
     let measured = Columns::<Outcome>::default()
@@ -70,7 +70,7 @@ pub(super) fn tables() -> Vec<Table> {
             measured,
         ),
         table(
-            "Quartiles of the rounds: half of them were between the two. Settings whose quartiles overlap are not told apart by this run:",
+            "Quartiles of the rounds: half of them were between the two. Settings whose quartiles overlap are not distinguished by this run:",
             spread,
         ),
         table(
@@ -89,7 +89,7 @@ fn quartiles(spread: Option<Spread>) -> String {
     )
 }
 
-/// Tables and reading, as printed and as written to `demo.txt`.
+/// Renders tables and reading, as printed and as written to `demo.txt`.
 pub(super) fn text(demo: &Demo) -> String {
     let mut text = about(demo) + "\n";
     for Table { heading, columns } in tables() {
@@ -103,7 +103,8 @@ pub(super) fn text(demo: &Demo) -> String {
     text
 }
 
-/// `mark 98 % (1.0), timeout 2 % (3.4)`: share of the interrupts, and packets that each announced.
+/// Renders reasons such as `mark 98 % (1.0), timeout 2 % (3.4)`: share of the interrupts, and packets that each
+/// announced.
 fn why(counted: &Interrupts) -> String {
     if counted.interrupts == 0 {
         return "none".to_owned();

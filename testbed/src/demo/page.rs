@@ -1,4 +1,4 @@
-//! The demo's results as one page: reading, tables and charts in a single file that needs no other and asks no server.
+//! The demo's results as one page: reading, tables and charts in a single file that needs no other file and no server.
 
 use super::{
     output::{Table, about, tables},
@@ -13,7 +13,7 @@ const STYLE: &str = "body { font: 16px/1.5 sans-serif; max-width: 900px; margin:
     td.number, th.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums } \
     figure { margin: 1.5em 0 } svg { max-width: 100%; height: auto }";
 
-/// The page with these charts.
+/// Renders the page with these charts.
 pub(super) fn page(demo: &Demo, charts: &[String]) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -35,7 +35,7 @@ pub(super) fn page(demo: &Demo, charts: &[String]) -> String {
     page + "</body>\n</html>\n"
 }
 
-/// Charts have a size; on a narrow page they shrink with it, which needs to be told what they are scaled from.
+/// Makes a chart scalable: on a narrow page it shrinks, for which the browser needs its original size.
 fn scalable(svg: &str) -> String {
     let Some((size, rest)) = svg.split_once('>') else {
         return svg.to_owned();
@@ -63,7 +63,7 @@ fn rows(demo: &Demo, table: &Table) -> String {
     text + "</table>\n"
 }
 
-/// Text that means nothing to a browser.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

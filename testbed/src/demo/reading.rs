@@ -1,5 +1,5 @@
-//! What the table means, in plain sentences computed from its numbers, also where they do not show what the papers
-//! lead one to expect.
+//! The interpretation of the table in plain sentences, computed from its numbers, also where they do not show what the
+//! papers lead one to expect.
 
 use super::{
     measure::Setting,
@@ -7,19 +7,19 @@ use super::{
 };
 use crate::{accel::Accel, lab::Strategy, report::chart::short};
 
-/// Of what the time-out adds to a small message, the most that a mark may leave.
+/// Largest share of the time-out's extra delay that a mark may leave of a small message.
 const LEFT_OVER_MAX: f64 = 0.15;
 
 /// Packets of a 32-KiB message.
 const MEDIUM_PACKETS: f64 = 23.0;
 
-/// Interrupts per 32-KiB message that Open-MX and Stream need at most, with a long delay.
+/// Most interrupts per 32-KiB message that Open-MX and Stream need with a long delay.
 const MEDIUM_INTERRUPTS_MAX: f64 = 2.0;
 
-/// Interrupts of Stream per interrupt of Open-MX in a stream of marked messages: the papers have about a half.
+/// Most interrupts of Stream per interrupt of Open-MX in a stream of marked messages: the papers have about a half.
 const STREAM_SHARE_MAX: f64 = 0.6;
 
-/// The paragraphs under the table.
+/// Returns the paragraphs under the table.
 pub(super) fn paragraphs(demo: &Demo) -> Vec<String> {
     let disabled = demo.find(Setting {
         strategy: Strategy::Disabled,
@@ -95,7 +95,7 @@ impl<'a> AtDelay<'a> {
             short(base),
             short(time(self.timeout)),
         );
-        // Each way waits for one timer; much less than that is the noise of the machine.
+        // Each direction waits for one timer; much less than that is the noise of the machine.
         if added < 0.5 * f64::from(self.delay_us) || !differ(self.timeout.small.rtt_us, self.disabled.small.rtt_us) {
             text += &format!(
                 ". The difference of {} µs is less than half of one delay, or within the spread of the rounds: it does not show above \
@@ -207,12 +207,12 @@ impl<'a> AtDelay<'a> {
     }
 }
 
-/// Whether two settings differ by more than their rounds among themselves.
+/// Returns whether two settings differ by more than the spread of their rounds.
 fn differ(one: Option<Spread>, other: Option<Spread>) -> bool {
     matches!((one, other), (Some(one), Some(other)) if one.differs_from(&other))
 }
 
-/// What has to be added to numbers that nobody should compare: none of these settings differs from another one.
+/// Returns what has to be added to numbers that must not be compared: none of these settings differs from another one.
 fn unless_they_differ(spreads: &[Option<Spread>]) -> &'static str {
     let any = spreads
         .iter()
@@ -221,11 +221,11 @@ fn unless_they_differ(spreads: &[Option<Spread>]) -> &'static str {
     if any {
         ""
     } else {
-        ", which is no difference: the rounds of one setting are as far apart"
+        ", which is no difference: the rounds of one setting vary as much"
     }
 }
 
-/// Why short delays are hard to see.
+/// Explains why short delays are hard to see.
 fn noise_hint(delay_us: u32) -> &'static str {
     if delay_us < 1000 {
         ", where the guests' own jitter is as long as the delay"
@@ -234,7 +234,7 @@ fn noise_hint(delay_us: u32) -> &'static str {
     }
 }
 
-/// Shares below nothing are noise.
+/// Renders a share in percent; negative shares are noise.
 fn percent(share: f64) -> String {
     format!("{:.0} %", share.max(0.0) * 100.0)
 }

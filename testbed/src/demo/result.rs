@@ -1,5 +1,5 @@
-//! What the demo measured: samples of single rounds, and per setting the medians and quartiles of times and rates and the sums
-//! of counters over all rounds. Arithmetic only.
+//! The results of the demo: samples of single rounds, and per setting the medians and quartiles of times and rates and
+//! the sums of counters over all rounds. This module only computes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{SETTINGS, measure::Setting};
 use crate::accel::Accel;
 
-/// One setting in one round.
+/// The measurements of one setting in one round.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
     pub setting: Setting,
@@ -20,7 +20,7 @@ pub(crate) struct Sample {
     pub tcp_mbit_per_s: Option<f64>,
 }
 
-/// What the receiving card decided while something was measured.
+/// What the receiving card decided during a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Interrupts {
     pub interrupts: u64,
@@ -49,27 +49,27 @@ impl Interrupts {
         }
     }
 
-    /// Packets announced by one interrupt, on average.
+    /// Returns the average number of packets announced by one interrupt.
     pub(crate) fn packets_per_interrupt(&self) -> f64 {
         ratio(self.packets, self.interrupts)
     }
 }
 
-/// What the rounds had of one figure.
+/// The spread of a figure over the rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub median: f64,
-    /// A quarter of the rounds was below the first, a quarter above the second.
+    /// The lower and the upper quartile of the rounds.
     pub quartiles: (f64, f64),
-    /// How many rounds there were.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
-/// Rounds of which quartiles say something about the next one. With fewer, two settings may seem apart by chance.
+/// Number of rounds from which quartiles predict the next one. With fewer, two settings may seem to differ by chance.
 const ROUNDS_MIN: usize = 3;
 
 impl Spread {
-    /// Of these values, one of each round; `None` of none.
+    /// Computes the spread of these values, one of each round; `None` without values.
     pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let quantile = |quarters: f64| {
@@ -84,10 +84,11 @@ impl Spread {
         })
     }
 
-    /// Whether the two are further apart than their rounds among themselves: the middle halves of the rounds do not overlap.
+    /// Returns whether the middle halves of the rounds do not overlap, so that two settings differ by more than the
+    /// spread of their rounds.
     pub(crate) fn differs_from(&self, other: &Self) -> bool {
-        let apart = self.quartiles.1 < other.quartiles.0 || other.quartiles.1 < self.quartiles.0;
-        apart && self.rounds.min(other.rounds) >= ROUNDS_MIN
+        let disjoint = self.quartiles.1 < other.quartiles.0 || other.quartiles.1 < self.quartiles.0;
+        disjoint && self.rounds.min(other.rounds) >= ROUNDS_MIN
     }
 
     fn json(spread: Option<Self>) -> serde_json::Value {
@@ -97,12 +98,12 @@ impl Spread {
     }
 }
 
-/// Ping-pong of messages.
+/// The results of a ping-pong of messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Messages {
-    /// Of one round, or over the rounds.
+    /// Median round trip of one round, or over the rounds.
     pub rtt_us_median: f64,
-    /// Of the rounds' medians.
+    /// Spread of the rounds' medians.
     #[serde(skip)]
     pub rtt_us: Option<Spread>,
     pub messages: u64,
@@ -116,12 +117,12 @@ impl Messages {
     }
 }
 
-/// Messages one way.
+/// The results of a stream of messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Stream {
-    /// Of one round, or the median over the rounds.
+    /// Rate of one round, or the median over the rounds.
     pub messages_per_s: f64,
-    /// Over the rounds.
+    /// Spread of the rate over the rounds.
     #[serde(skip)]
     pub rate: Option<Spread>,
     pub messages: u64,
@@ -133,7 +134,7 @@ fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
-/// One setting over all rounds.
+/// The results of one setting over all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outcome {
     pub setting: Setting,
@@ -144,7 +145,7 @@ pub(crate) struct Outcome {
     pub tcp_mbit_per_s: Option<Spread>,
 }
 
-/// The whole demo.
+/// The results of the whole demo.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Demo {
     pub accel: Accel,
@@ -154,7 +155,7 @@ pub(crate) struct Demo {
     pub outcomes: Vec<Outcome>,
 }
 
-/// The value in the middle; of an even number, the mean of the two in the middle.
+/// Returns the middle value, or the mean of the two middle values of an even number.
 pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -189,7 +190,7 @@ impl Demo {
         self.outcomes.iter().find(|outcome| outcome.setting == setting)
     }
 
-    /// The JSON that `weft demo --json` prints.
+    /// Returns the JSON that `weft demo --json` prints.
     pub(crate) fn json(&self) -> serde_json::Value {
         let strategy = |outcome: &Outcome| {
             let mut strategy = serde_json::json!({
@@ -208,7 +209,7 @@ impl Demo {
         serde_json::json!({ "accel": self.accel, "strategies": strategies })
     }
 
-    /// The same with everything else that was measured, for the file.
+    /// Returns that JSON with everything else that was measured, for the file.
     pub(crate) fn full_json(&self) -> serde_json::Value {
         let mut json = self.json();
         json["qemu"] = self.qemu.clone().into();
@@ -273,7 +274,7 @@ impl Outcome {
 pub(crate) mod tests {
     use super::*;
 
-    /// A demo that shows what the papers say, or with `flat` one in which nothing makes a difference.
+    /// Returns a demo that shows what the papers say, or with `flat` one in which nothing makes a difference.
     pub(crate) fn example(flat: bool) -> Demo {
         let samples: Vec<_> = (0..5)
             .flat_map(|round| SETTINGS.map(|setting| sample(setting, round, flat)))
@@ -284,7 +285,7 @@ pub(crate) mod tests {
     fn sample(setting: Setting, round: u32, flat: bool) -> Sample {
         use crate::lab::Strategy;
         let noise = f64::from(round) * 10.0;
-        // TCP is as noisy as on a busy machine: no setting is apart from another.
+        // TCP is as noisy as on a busy machine: no setting is distinguishable from another.
         let busy = f64::from((round * 7 + setting.delay_us) % 5) * 80.0;
         let late = if setting.strategy == Strategy::Timeout && !flat {
             f64::from(setting.delay_us) * 2.0
@@ -355,7 +356,7 @@ pub(crate) mod tests {
         assert_eq!(spread(&[4.0, 1.0, 3.0, 2.0]).quartiles, (1.75, 3.25));
         assert_eq!(spread(&[5.0]).quartiles, (5.0, 5.0));
         assert_eq!(Spread::of(Vec::new()), None);
-        // Medians of 597, 388 and 262 that are all one noise.
+        // The medians 597, 388 and 262 are all noise.
         let noisy = [
             [597.0, 250.0, 610.0, 380.0, 600.0],
             [388.0, 600.0, 240.0, 250.0, 590.0],
@@ -366,7 +367,7 @@ pub(crate) mod tests {
         assert!(!noisy[0].differs_from(&noisy[1]) && !noisy[2].differs_from(&noisy[0]));
         let (slow, quick) = (spread(&[2600.0, 2610.0, 2650.0]), spread(&[600.0, 640.0, 620.0]));
         assert!(slow.differs_from(&quick) && quick.differs_from(&slow));
-        // Of two rounds nobody knows how far a third would be off.
+        // Two rounds do not tell how much a third would differ.
         assert!(!spread(&[2600.0, 2610.0]).differs_from(&spread(&[600.0, 640.0])));
     }
 

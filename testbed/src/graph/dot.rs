@@ -1,4 +1,4 @@
-//! The language of Graphviz.
+//! The drawing of a lab in the language of Graphviz.
 
 use std::fmt::Write;
 

@@ -1,11 +1,11 @@
-//! The language of Mermaid.
+//! The drawing of a lab in the language of Mermaid.
 
 use std::fmt::Write;
 
 use super::{cable, nic_cable, short};
 use crate::lab::topology::Topology;
 
-/// An identifier of its own for everything: some words, such as `end`, are Mermaid's.
+/// Makes a unique identifier, since some words, such as `end`, are reserved in Mermaid.
 fn id(kind: &str, name: &str) -> String {
     format!("{kind}_{}", name.replace('-', "_"))
 }

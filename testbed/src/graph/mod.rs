@@ -1,5 +1,5 @@
-//! A lab as a picture: text for terminals, DOT for Graphviz, Mermaid for web pages, SVG by itself. Knows where nothing is drawn
-//! to; names in a lab are lower-case letters, digits and dashes, so only what is added to them needs care.
+//! A lab as a picture: text for terminals, DOT for Graphviz, Mermaid for web pages, SVG by itself. This module writes
+//! no files; names in a lab are lower-case letters, digits and dashes, so only added texts need escaping.
 
 mod dot;
 mod mermaid;
@@ -12,7 +12,7 @@ use crate::{
     vnicd_client::report::LinkSettings,
 };
 
-/// How a lab is drawn.
+/// The format of a drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// A tree of lines for each switch.
@@ -25,7 +25,7 @@ pub enum Format {
     Svg,
 }
 
-/// The whole picture, with a line end.
+/// Draws the whole picture, with a line end.
 #[must_use]
 pub fn draw(topology: &Topology, format: Format) -> String {
     match format {
@@ -36,7 +36,7 @@ pub fn draw(topology: &Topology, format: Format) -> String {
     }
 }
 
-/// What is set on both directions of a cable: nothing for an ideal one, one text if both have the same, else both.
+/// Renders the settings of both directions of a cable: nothing for an ideal one, one text if both are equal, else both.
 fn cable(there: (&str, &LinkSettings), back: (&str, &LinkSettings)) -> String {
     let (one, other) = (settings(there.1), settings(back.1));
     if one == other {
@@ -46,12 +46,12 @@ fn cable(there: (&str, &LinkSettings), back: (&str, &LinkSettings)) -> String {
     format!("{}: {}; {}: {}", there.0, ideal(one), back.0, ideal(other))
 }
 
-/// What is set on the cable of a card.
+/// Renders the settings of a card's cable.
 fn nic_cable(nic: &NicView) -> String {
     cable(("to guest", &nic.link.to_guest), ("from guest", &nic.link.from_guest))
 }
 
-/// `10Gbit, 5us, loss 1%`, without what is as on an ideal cable.
+/// Renders settings such as `10Gbit, 5us, loss 1%`, without those of an ideal cable.
 fn settings(link: &LinkSettings) -> String {
     let mut words = Vec::new();
     if !link.up {
@@ -74,7 +74,7 @@ fn settings(link: &LinkSettings) -> String {
     words.join(", ")
 }
 
-/// `eth0` of `n1.eth0`.
+/// Returns `eth0` of `n1.eth0`.
 fn short(nic: &NicView) -> &str {
     nic.name.rsplit_once('.').map_or(nic.name.as_str(), |(_, short)| short)
 }

@@ -1,5 +1,5 @@
-//! A picture by itself: a column for each switch with the nodes below it, trunks as arcs above. A node stands below the switch
-//! of its first card; its other cards reach over to theirs.
+//! The drawing of a lab as SVG: a column for each switch with the nodes below it, trunks as arcs above. A node stands
+//! below the switch of its first card; the wires of its other cards reach over to their switches.
 
 use std::fmt::Write;
 
@@ -10,18 +10,18 @@ use crate::lab::topology::{NicView, NodeView, Topology};
 const COLUMN: usize = 380;
 const SWITCH_WIDTH: usize = 120;
 const NODE_WIDTH: usize = 110;
-/// Heights, in pixels.
+/// Heights of boxes and gaps, in pixels.
 const BOX_HEIGHT: usize = 34;
 const CARD_HEIGHT: usize = 30;
 const ROW_GAP: usize = 16;
 const MARGIN: usize = 20;
-/// Room for one more arc of a trunk.
+/// Room for one more arc of a trunk, in pixels.
 const ARC_HEIGHT: usize = 28;
-/// From the left edge of a column to the line from which its nodes branch off, and on to the nodes.
+/// Distances from the left edge of a column to the line from which its nodes branch off, and to the nodes.
 const BUS: usize = 40;
 const NODE_LEFT: usize = 230;
 
-/// Where a node stands.
+/// The place of a node.
 struct Place<'a> {
     node: &'a NodeView,
     left: usize,
@@ -94,13 +94,13 @@ pub(super) fn draw(topology: &Topology) -> String {
     out + "</svg>\n"
 }
 
-/// One column for each switch, and one for nodes that are at none.
+/// Returns the number of columns: one for each switch, and one for nodes that are at none.
 fn columns(topology: &Topology) -> usize {
     let lonely = topology.nodes.iter().any(|node| home(topology, node).is_none());
     (topology.switches.len() + usize::from(lonely)).max(1)
 }
 
-/// The left edge of a column.
+/// Returns the left edge of a column.
 fn left(column: usize) -> usize {
     MARGIN + column * COLUMN
 }
@@ -109,13 +109,13 @@ fn position(topology: &Topology, switch: &str) -> Option<usize> {
     topology.switches.iter().position(|name| name == switch)
 }
 
-/// The column of a node: that of the switch of its first card that has one.
+/// Returns the column of a node: that of the switch of its first card that has one.
 fn home(topology: &Topology, node: &NodeView) -> Option<usize> {
     let switch = node.nics.iter().find_map(|nic| nic.switch.as_deref())?;
     position(topology, switch)
 }
 
-/// Columns between two switches.
+/// Returns the number of columns between two switches.
 fn span(topology: &Topology, a: &str, b: &str) -> usize {
     let at = |name| position(topology, name).unwrap_or(0);
     at(a).abs_diff(at(b))
@@ -138,7 +138,7 @@ fn places(topology: &Topology, top: usize) -> Vec<Place<'_>> {
     topology.nodes.iter().map(place).collect()
 }
 
-/// A trunk: neighbours are joined straight, others above those between them.
+/// Draws a trunk: neighbours are joined by one line, others by an arc above those between them.
 fn arc(out: &mut String, topology: &Topology, (a, b): (&str, &str), label: &str, up: bool, top: usize) {
     let (Some(one), Some(other)) = (position(topology, a), position(topology, b)) else {
         return;
@@ -167,7 +167,7 @@ fn arc(out: &mut String, topology: &Topology, (a, b): (&str, &str), label: &str,
     }
 }
 
-/// The cable of a card: below its own column's switch it branches off the line; to another switch it bends.
+/// Draws the cable of a card: below the switch of its column it branches off the line; to another switch it bends.
 fn wire(out: &mut String, topology: &Topology, place: &Place<'_>, (index, nic): (usize, &NicView), top: usize) {
     let cards = place.node.nics.len();
     let y = place.top + place.height * (2 * index + 1) / (2 * cards);
@@ -203,7 +203,7 @@ fn wire(out: &mut String, topology: &Topology, place: &Place<'_>, (index, nic): 
         }
     }
     let words = [&[short(nic).to_owned()], nic.addresses.as_slice()].concat().join(" ");
-    // Beside the wire, where it leaves the node.
+    // The label is beside the wire, where it leaves the node.
     let (x, anchor) = match far {
         Some(column) if left(column) > place.left => (place.left + NODE_WIDTH + 8, "start"),
         Some(_) => (place.left - 8, "end"),
@@ -230,7 +230,7 @@ fn shape(
         "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"bold\" font-size=\"{}\">{name}</text>",
         x + width / 2,
         y + height / 2 + 5,
-        // The longest names are 24 characters.
+        // The longest names have 24 characters.
         if name.len() > 12 { 8 } else { 13 }
     );
 }

@@ -1,4 +1,4 @@
-//! The pictures of a lab, in each of their languages.
+//! Tests of the pictures of a lab, in each of their formats.
 
 use std::path::Path;
 
@@ -108,10 +108,10 @@ fn a_lab_in_svg_is_well_formed_keeps_boxes_apart_and_inside() {
                 x + width < size(root, "width") && y + height < size(root, "height"),
                 "{picture}"
             );
-            let apart = |other: &(usize, usize, usize, usize)| {
+            let is_clear_of = |other: &(usize, usize, usize, usize)| {
                 other.0 >= x + width || other.0 + other.2 <= *x || other.1 >= y + height || other.1 + other.3 <= *y
             };
-            assert!(boxes[index + 1..].iter().all(apart), "{picture}");
+            assert!(boxes[index + 1..].iter().all(is_clear_of), "{picture}");
         }
     }
 }

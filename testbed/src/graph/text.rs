@@ -1,4 +1,5 @@
-//! Lines for a terminal: each switch with what is plugged into it, and what is plugged into none.
+//! The drawing of a lab as lines for a terminal: each switch with what is plugged into it, and what is plugged into
+//! none.
 
 use std::fmt::Write;
 
@@ -10,10 +11,10 @@ pub(super) fn draw(topology: &Topology) -> String {
     for switch in &topology.switches {
         list(&mut out, switch, &ends(topology, switch));
     }
-    let mut apart = Vec::new();
+    let mut unconnected = Vec::new();
     for node in &topology.nodes {
         for nic in node.nics.iter().filter(|nic| nic.switch.is_none()) {
-            apart.push([
+            unconnected.push([
                 nic.name.clone(),
                 "connected to itself".to_owned(),
                 addresses(nic),
@@ -21,11 +22,11 @@ pub(super) fn draw(topology: &Topology) -> String {
             ]);
         }
         if node.nics.is_empty() {
-            apart.push([node.name.clone(), "no NIC".to_owned(), String::new(), String::new()]);
+            unconnected.push([node.name.clone(), "no NIC".to_owned(), String::new(), String::new()]);
         }
     }
-    if !apart.is_empty() {
-        list(&mut out, "at no switch", &apart);
+    if !unconnected.is_empty() {
+        list(&mut out, "at no switch", &unconnected);
     }
     let uplinks = topology.nodes.iter().filter(|node| node.uplink);
     let uplinks: Vec<_> = uplinks
@@ -41,7 +42,7 @@ fn addresses(nic: &NicView) -> String {
     nic.addresses.join(" ")
 }
 
-/// The cables of a switch: far end, address of the card, address of the guest, settings.
+/// Lists the cables of a switch: far end, address of the card, address of the guest, settings.
 fn ends(topology: &Topology, switch: &str) -> Vec<[String; 4]> {
     let nics = topology.nics().filter(|nic| nic.switch.as_deref() == Some(switch));
     let mut rows: Vec<_> = nics
@@ -66,7 +67,7 @@ fn ends(topology: &Topology, switch: &str) -> Vec<[String; 4]> {
     rows
 }
 
-/// A heading and its rows as branches, in columns.
+/// Renders a heading and its rows as branches, in columns.
 fn list(out: &mut String, heading: &str, rows: &[[String; 4]]) {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths = [width(0), width(1), width(2)];

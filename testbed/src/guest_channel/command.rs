@@ -1,4 +1,5 @@
-//! One running command as its starter sees it: events out, bytes in, and a handle to steer it from elsewhere.
+//! A running command as its starter sees it: a source of events, a sink for input, and a handle to control it from
+//! elsewhere.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -12,10 +13,10 @@ use weft_agent::message::{ExitStatus, Failed, Signal, Started, WindowSize};
 use super::ChannelError;
 use super::link::Link;
 
-/// Most bytes that [`Running::collect`] keeps of each stream: meant for short answers.
+/// Number of bytes that [`Running::collect`] keeps of each stream: it is meant for short answers.
 pub const OUTPUT_MAX: usize = 16 << 20;
 
-/// Frames of one command that wait to be consumed. What they hold is bounded by the streams' windows.
+/// Frames of one command that wait to be consumed. The streams' windows bound their size.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     queue: Mutex<Queue>,
@@ -26,7 +27,7 @@ pub(super) struct Slot {
 #[derive(Debug, Default)]
 struct Queue {
     frames: VecDeque<Frame>,
-    /// Why no further frame will come; taken by the first who asks.
+    /// The reason why no further frame will come, which the first reader takes.
     end: Option<ChannelError>,
     ended: bool,
 }
@@ -85,30 +86,30 @@ impl Slot {
     }
 }
 
-/// What a running command tells.
+/// The events of a running command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It runs.
+    /// The command runs.
     Started {
-        /// Its process identifier in the guest.
+        /// Process identifier in the guest.
         pid: i32,
     },
-    /// Bytes of its standard output (on a terminal: all it says).
+    /// Bytes of the standard output (on a terminal: all output).
     Stdout(Vec<u8>),
-    /// Bytes of its standard error.
+    /// Bytes of the standard error.
     Stderr(Vec<u8>),
-    /// It ended; nothing follows.
+    /// The command ended; no event follows.
     Exited(ExitStatus),
 }
 
-/// What a command said until its end.
+/// The output of a command until its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// How it ended.
+    /// How the command ended.
     pub status: ExitStatus,
-    /// Its standard output.
+    /// Bytes of the standard output.
     pub stdout: Vec<u8>,
-    /// Its standard error.
+    /// Bytes of the standard error.
     pub stderr: Vec<u8>,
 }
 
@@ -140,11 +141,11 @@ impl Running {
         }
     }
 
-    /// Waits for the next event; no longer than `patience`, if given.
+    /// Waits for the next event, at most for `patience`, if given.
     ///
     /// # Errors
-    /// When the command could not be started, or its end will never be known, or nothing came in time (then asking
-    /// again is fine).
+    /// Fails when the command could not be started, when its end will never be known, or when no event came in time
+    /// (then calling again is fine).
     pub fn next(&mut self, patience: Option<Duration>) -> Result<Event, ChannelError> {
         loop {
             let frame = self.slot.pop(patience)?;
@@ -170,7 +171,7 @@ impl Running {
         }
     }
 
-    /// The one frame that answers a short question.
+    /// Waits for the single frame that answers a short question.
     pub(super) fn answer(&self, patience: Duration) -> Result<Frame, ChannelError> {
         let frame = self.slot.pop(Some(patience))?;
         if frame.kind == Kind::Failed {
@@ -194,12 +195,12 @@ impl Running {
         }
     }
 
-    /// The command's standard input; `None` when it was taken already or the command has none.
+    /// Takes the command's standard input; `None` when it was taken already or the command has none.
     pub fn stdin(&mut self) -> Option<Stdin> {
         self.stdin.take()
     }
 
-    /// A handle to steer the command from another thread.
+    /// Returns a handle to control the command from another thread.
     #[must_use]
     pub fn control(&self) -> Control {
         Control {
@@ -208,10 +209,11 @@ impl Running {
         }
     }
 
-    /// Waits for the end and collects what it says.
+    /// Waits for the end and collects the output.
     ///
     /// # Errors
-    /// As [`next`](Self::next); also when all that takes longer than `patience` or is more than `OUTPUT_MAX`.
+    /// Fails as [`next`](Self::next) does; also when the command takes longer than `patience` or writes more than
+    /// `OUTPUT_MAX`.
     pub fn collect(mut self, patience: Duration) -> Result<Output, ChannelError> {
         let deadline = Instant::now() + patience;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
@@ -229,7 +231,7 @@ impl Running {
             }
             if stdout.len().max(stderr.len()) > OUTPUT_MAX {
                 return Err(ChannelError::Refused(format!(
-                    "the command said more than {OUTPUT_MAX} bytes"
+                    "the command printed more than {OUTPUT_MAX} bytes"
                 )));
             }
         }
@@ -243,7 +245,7 @@ impl Drop for Running {
     }
 }
 
-/// Steers a running command. After its end nothing happens any more.
+/// A handle to control a running command. After the command's end it has no effect.
 #[derive(Clone, Debug)]
 pub struct Control {
     link: Arc<Link>,
@@ -251,7 +253,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Sends a signal to the command and what it started.
+    /// Sends a signal to the command and its children.
     pub fn signal(&self, number: i32) {
         self.json(Kind::Signal, &Signal { number });
     }
@@ -267,8 +269,8 @@ impl Control {
     }
 }
 
-/// The standard input of a running command: what is written reaches it in order; when it does not read, writing waits.
-/// Dropping it is the end of the input.
+/// The standard input of a running command. Bytes reach it in order; when it does not read, writing waits. Dropping the
+/// handle ends the input.
 #[derive(Debug)]
 pub struct Stdin {
     link: Arc<Link>,

@@ -1,5 +1,5 @@
-//! Copying between host and guest: an archive through the streams of a request. What is in an archive is checked
-//! where it is unpacked (`weft_agent::transfer`).
+//! Copies between host and guest: an archive through the streams of a request. The receiver checks what is in an
+//! archive when it is unpacked (`weft_agent::transfer`).
 
 use std::io::{self, BufWriter, Read};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::command::{Event, Running};
 use super::link::Link;
 use super::{ANSWER_TIME_MAX, ChannelError};
 
-/// Most that is kept of what a guest says of a copy: a sentence with a long path in it.
+/// Number of bytes that are kept of a guest's message about a copy: a sentence with a long path in it.
 const NOTE_LEN_MAX: usize = 1024;
 
 pub(super) fn copy_in(link: &Arc<Link>, source: &Path, destination: &str) -> Result<(), ChannelError> {
@@ -29,11 +29,11 @@ pub(super) fn copy_in(link: &Arc<Link>, source: &Path, destination: &str) -> Res
         name: name.to_owned(),
     };
     let mut running = link.request(Kind::CopyIn, Some(&request))?;
-    let input = running.stdin().expect("nobody has taken it");
+    let input = running.stdin().expect("it was not taken before");
     let packed = transfer::pack(source, BufWriter::with_capacity(DATA_MAX, input));
     let note = match packed {
         Ok(note) => note,
-        // The guest ended it: its own words say why.
+        // The guest ended the copy and reports the reason itself.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
         Err(error) => return Err(error.into()),
     };
@@ -63,7 +63,7 @@ pub(super) fn copy_out(link: &Arc<Link>, source: &str, destination: &Path) -> Re
     };
     let unpacked = transfer::unpack(&mut archive, destination, name);
     match archive.end {
-        // What the guest says about its end is the cause of whatever failed here.
+        // The guest's report about its end is the cause of any failure here.
         Some(Err(error)) => Err(error),
         _ if archive.note.is_empty() => Ok(unpacked?),
         _ => {
@@ -75,12 +75,12 @@ pub(super) fn copy_out(link: &Arc<Link>, source: &str, destination: &Path) -> Re
     }
 }
 
-/// The output of a request as a reader.
+/// A reader of the output of a request.
 struct Archive {
     running: Running,
     piece: Vec<u8>,
     at: usize,
-    /// What the guest says of files that changed while they were read.
+    /// Message of the guest about files that changed while they were read.
     note: Vec<u8>,
     end: Option<Result<(), ChannelError>>,
 }

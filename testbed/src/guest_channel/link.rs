@@ -1,5 +1,6 @@
-//! The connection under a channel: sessions, who waits for which answers, and the two threads that read and write.
-//! What the guest sends is checked here once: unknown frames are dropped, and nobody exceeds a stream's window.
+//! The connection under a channel: sessions, the requests that wait for answers, and the two threads that read and
+//! write. Everything that the guest sends is checked here once: unknown frames are dropped, and no stream may exceed
+//! its window.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -17,21 +18,21 @@ use super::ChannelError;
 use super::command::{Running, Slot};
 use super::relay::RelaySink;
 
-/// Requests under way on one channel, more are refused: twice what an agent runs at once, so that the answer "too
-/// many" comes from it.
+/// Number of requests in flight on one channel; more are refused. It is twice what an agent runs at a time, so that the
+/// answer "too many" comes from the agent.
 const REQUESTS_MAX: usize = 2 * weft_agent::message::COMMANDS_MAX;
 
-/// Bytes taken from the socket at once.
+/// Number of bytes that are read from the socket at a time.
 const READ_LEN: usize = 64 * 1024;
 
-/// The connection.
+/// The connection to a guest.
 #[derive(Debug)]
 pub(super) struct Link {
     state: Mutex<State>,
     changed: Condvar,
-    /// Encoded frames for the other end. What waits here is bounded by the credit of the streams it belongs to.
+    /// Queue of encoded frames for the other end. The credit of the streams bounds its length.
     out: mpsc::Sender<Vec<u8>>,
-    /// To end the reader when the last user of the channel is gone.
+    /// Handle to end the reader when the last user of the channel is gone.
     stream: UnixStream,
 }
 
@@ -43,7 +44,7 @@ struct State {
     boots: u64,
     refused: Option<String>,
     closed: bool,
-    /// Grows whenever the agent is ready, or is not any more.
+    /// Counter that grows whenever the agent becomes ready or stops being ready.
     changes: u64,
     next_id: u32,
     requests: HashMap<u32, Request>,
@@ -51,20 +52,20 @@ struct State {
     next_relay: u64,
 }
 
-/// Somebody who waits for frames with one id.
+/// A request that waits for frames with its id.
 #[derive(Debug)]
 struct Request {
     sink: Sink,
-    /// Bytes of stdout and stderr delivered and not yet given credit for.
+    /// Bytes of stdout and stderr that were delivered and not yet credited.
     outstanding: [u32; 2],
 }
 
-/// Where the frames of a request go.
+/// The destination of the frames of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Sink {
-    /// Into the queue of a [`Running`].
+    /// The queue of a [`Running`].
     Slot(Arc<Slot>),
-    /// To the client of a relay.
+    /// The client of a relay.
     Relay(RelaySink),
 }
 
@@ -84,7 +85,7 @@ impl Sink {
     }
 }
 
-/// Whether no frame with the same id follows.
+/// Returns whether no frame with this id follows.
 pub(super) fn ends_request(kind: Kind) -> bool {
     matches!(kind, Kind::Exited | Kind::Failed | Kind::ReportAnswer | Kind::Done)
 }
@@ -103,7 +104,7 @@ impl Link {
         });
         std::thread::Builder::new().name("guest-writer".into()).spawn(move || {
             for frame in frames {
-                // A failed write is the end of the connection: the reader sees it too and tells everybody.
+                // A failed write is the end of the connection: the reader notices it too and reports it.
                 if writing.write_all(&frame).is_err() {
                     return;
                 }
@@ -124,13 +125,13 @@ impl Link {
     }
 
     fn send_bytes(&self, bytes: Vec<u8>) {
-        // Nobody takes them any more only when the connection is gone, which the reader tells.
+        // The writer is gone only when the connection is gone, which the reader reports.
         let _ = self.out.send(bytes);
     }
 
     fn open_session(&self, state: &mut State) {
         state.welcome = None;
-        // Any number an older session did not have will do; the keys of a `RandomState` are random enough.
+        // Any number that an older session did not have will do; the keys of a `RandomState` are random enough.
         state.session = (RandomState::new().build_hasher().finish() as u32).max(1);
         let hello = Frame::json(
             state.session,
@@ -200,7 +201,7 @@ impl Link {
         }
     }
 
-    /// Sends a request of our own.
+    /// Sends a request of this process.
     pub(super) fn request(
         self: &Arc<Self>,
         kind: Kind,
@@ -215,7 +216,7 @@ impl Link {
         Ok(Running::new(Arc::clone(self), id, slot))
     }
 
-    /// Gives a request an id, notes who waits for its answers, and sends it.
+    /// Gives a request an id, notes where its answers go, and sends it.
     pub(super) fn register(
         &self,
         kind: Kind,
@@ -231,7 +232,7 @@ impl Link {
         }
         if state.requests.len() >= REQUESTS_MAX {
             return Err(ChannelError::Refused(format!(
-                "{REQUESTS_MAX} requests are under way already"
+                "{REQUESTS_MAX} requests are in flight already"
             )));
         }
         let id = loop {
@@ -259,7 +260,7 @@ impl Link {
         Ok(id)
     }
 
-    /// Sends a frame that belongs to request `id`; dropped when that has ended.
+    /// Sends a frame that belongs to request `id`; it is dropped when that has ended.
     pub(super) fn send(&self, id: u32, kind: Kind, body: Vec<u8>) {
         let state = self.lock();
         if state.requests.contains_key(&id) {
@@ -290,7 +291,7 @@ impl Link {
         }
     }
 
-    /// Ends a request whose answers nobody wants any more.
+    /// Ends a request whose answers are not wanted any more.
     pub(super) fn abort(&self, id: u32) {
         let mut state = self.lock();
         if state.requests.remove(&id).is_some() {
@@ -307,7 +308,7 @@ impl Link {
     }
 
     /// Adds a relay: it gets a `Ready` frame whenever the guest's agent starts or becomes ready, and an empty message
-    /// when the guest is gone. `None` when it is gone already.
+    /// when the guest is gone. Returns `None` when it is gone already.
     pub(super) fn add_relay(&self, out: mpsc::Sender<Vec<u8>>) -> Option<u64> {
         let mut state = self.lock();
         if state.closed {
@@ -333,12 +334,12 @@ impl Link {
         }
         .encode();
         for relay in state.relays.values() {
-            // One that is about to leave does not care.
+            // A relay that is about to leave does not need the frame.
             let _ = relay.send(ready.clone());
         }
     }
 
-    /// Ends what runs and asks for the next agent, if this one is not gone already.
+    /// Ends all requests and asks for the next agent, unless the connection is gone.
     pub(super) fn reset(&self) {
         let mut state = self.lock();
         if !state.closed {
@@ -399,7 +400,7 @@ impl Link {
         };
         if let Kind::Stdout | Kind::Stderr = frame.kind {
             let outstanding = &mut request.outstanding[usize::from(frame.kind == Kind::Stderr)];
-            // An empty piece says nothing and would cost memory that no window counts.
+            // An empty piece carries no data and would use memory that no window counts.
             if frame.body.is_empty() {
                 return;
             }
@@ -428,9 +429,9 @@ impl Link {
         }
     }
 
-    /// Shuts the connection; the reader finds its end and tells everybody.
+    /// Shuts the connection; the reader notices its end and reports it.
     pub(super) fn leave(&self) {
-        // One that is gone already needs no end.
+        // A connection that is gone already needs no end.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
@@ -450,7 +451,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The other end sees that the host is gone.
+        // The shutdown tells the other end that the host is gone.
         self.leave();
     }
 }

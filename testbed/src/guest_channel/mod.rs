@@ -1,6 +1,6 @@
-//! Client of the agent inside a guest, over the virtio-serial socket of its QEMU: commands with their streams, copying,
-//! counters, power. It outlives reboots of the guest; for a new QEMU make a new channel. Protocol:
-//! `docs/spec/agent-protocol.md`.
+//! A client of the agent inside a guest, over the virtio-serial socket of its QEMU: commands with their streams,
+//! copying, counters, power. A channel survives reboots of the guest; a new QEMU needs a new channel. The protocol is
+//! in `docs/spec/agent-protocol.md`.
 
 mod command;
 mod copy;
@@ -22,21 +22,22 @@ pub use weft_agent::message::{Exec, ExitStatus, Power, Report, Welcome, WindowSi
 pub use command::{Control, Event, Output, Running, Stdin};
 use link::Link;
 
-/// Pause between two attempts to reach a socket that is not there yet.
+/// Pause between two attempts to connect to a socket that does not exist yet.
 const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 
-/// How long a short question (ping, counters, power) may take. A guest on a starved machine still answers in seconds.
+/// Time that a short question (ping, counters, power) may take. A guest on an overloaded machine still answers in
+/// seconds.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Why a request to a guest failed.
+/// The reasons why a request to a guest failed.
 #[derive(Debug, Error)]
 pub enum ChannelError {
     /// The command did not start.
     #[error("{message}")]
     NotStarted {
-        /// One sentence from the guest.
+        /// Sentence from the guest.
         message: String,
-        /// The program does not exist (a shell would exit with 127), as opposed to not being executable (126).
+        /// Whether the program does not exist (a shell would exit with 127), as opposed to not being executable (126).
         not_found: bool,
     },
     /// The guest refused the request.
@@ -51,10 +52,10 @@ pub enum ChannelError {
     /// The other end of the channel is gone.
     #[error("the guest is gone")]
     Closed,
-    /// No answer in the time that was given.
+    /// No answer came in the time that was given.
     #[error("the guest did not answer within {} s", .0.as_secs_f32())]
     TimedOut(Duration),
-    /// The guest's end breaks the protocol, or speaks another version of it.
+    /// The guest's end violates the protocol, or speaks another version of it.
     #[error("the guest's agent cannot be used: {0}")]
     Protocol(String),
     /// Something on the host's side failed.
@@ -62,7 +63,7 @@ pub enum ChannelError {
     Io(#[from] io::Error),
 }
 
-/// A channel to the agent of one guest. Clones are the same channel; every method may be called from any thread, and
+/// A channel to the agent of one guest. Clones share the channel; every method may be called from any thread, and
 /// commands run side by side.
 #[derive(Clone, Debug)]
 pub struct GuestChannel {
@@ -70,11 +71,11 @@ pub struct GuestChannel {
 }
 
 impl GuestChannel {
-    /// Connects to QEMU's agent socket, or to a [relay](Self::relay), waiting up to `patience` for somebody to listen
-    /// there. The guest itself need not have booted: see [`wait_ready`](Self::wait_ready).
+    /// Connects to QEMU's agent socket, or to a [relay](Self::relay), and waits up to `patience` for a listener there.
+    /// The guest itself need not have booted: see [`wait_ready`](Self::wait_ready).
     ///
     /// # Errors
-    /// When nobody listens in time.
+    /// Fails when nothing listens in time.
     pub fn connect(socket: &Path, patience: Duration) -> Result<Self, ChannelError> {
         let deadline = Instant::now() + patience;
         loop {
@@ -86,10 +87,10 @@ impl GuestChannel {
         }
     }
 
-    /// The channel over a connection that exists.
+    /// Makes a channel over an existing connection.
     ///
     /// # Errors
-    /// When the connection's threads cannot be started.
+    /// Fails when the connection's threads cannot be started.
     pub fn over(stream: UnixStream) -> Result<Self, ChannelError> {
         Ok(Self {
             link: Link::start(stream)?,
@@ -99,53 +100,54 @@ impl GuestChannel {
     /// Waits until the agent has answered: the guest is configured and takes commands.
     ///
     /// # Errors
-    /// [`ChannelError::TimedOut`], [`ChannelError::Closed`], or an agent of another protocol version.
+    /// Fails with [`ChannelError::TimedOut`], [`ChannelError::Closed`], or for an agent of another protocol version.
     pub fn wait_ready(&self, patience: Duration) -> Result<Welcome, ChannelError> {
         self.link.wait_welcome(patience, |_| true)
     }
 
-    /// Waits until an agent answers whose boot is not the one of `before`: the guest has booted again.
+    /// Waits until an agent answers whose boot differs from that of `before`: the guest has booted again.
     ///
     /// # Errors
-    /// As [`wait_ready`](Self::wait_ready).
+    /// Fails as [`wait_ready`](Self::wait_ready) does.
     pub fn wait_rebooted(&self, before: &Welcome, patience: Duration) -> Result<Welcome, ChannelError> {
         self.link
             .wait_welcome(patience, |welcome| welcome.boot_id != before.boot_id)
     }
 
-    /// Waits until the agent is ready or is not any more, more often than `seen` says; gives the new number, first 0.
-    /// [`welcome`](Self::welcome) says which.
+    /// Waits until the counter of changes between ready and not ready differs from `seen`, and returns it; it begins at
+    /// 0. [`welcome`](Self::welcome) tells which state the agent is in.
     ///
     /// # Errors
-    /// [`ChannelError::Closed`], or an agent of another protocol version.
+    /// Fails with [`ChannelError::Closed`], or for an agent of another protocol version.
     pub fn wait_change(&self, seen: u64) -> Result<u64, ChannelError> {
         self.link.wait_change(seen)
     }
 
-    /// To be called when the guest was reset: nobody waits for what its agent was doing, and the next one is asked.
+    /// Has to be called when the guest was reset: answers of its agent are not awaited any more, and the next agent is
+    /// asked.
     pub fn guest_was_reset(&self) {
         self.link.reset();
     }
 
-    /// What the agent said of itself, if it is ready now.
+    /// Returns the agent's description of itself, if it is ready now.
     #[must_use]
     pub fn welcome(&self) -> Option<Welcome> {
         self.link.welcome()
     }
 
-    /// How often a booted guest was seen on this channel; it grows by one with each reboot.
+    /// Returns how often a booted guest was seen on this channel; the number grows by one with each reboot.
     #[must_use]
     pub fn boots(&self) -> u64 {
         self.link.boots()
     }
 
-    /// Whether the other end is gone (QEMU has ended). Such a channel never comes back.
+    /// Returns whether the other end is gone (QEMU has ended). Such a channel never comes back.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.link.is_closed()
     }
 
-    /// Leaves the guest: whoever waits for it through this channel hears that it is [`ChannelError::Closed`].
+    /// Closes the channel: every wait through it fails with [`ChannelError::Closed`].
     pub fn close(&self) {
         self.link.leave();
     }
@@ -153,7 +155,7 @@ impl GuestChannel {
     /// Starts a command.
     ///
     /// # Errors
-    /// When the agent is not ready. Whether the command started, its first event says.
+    /// Fails when the agent is not ready. The first event tells whether the command started.
     pub fn exec(&self, exec: &Exec) -> Result<Running, ChannelError> {
         let mut running = self.link.request(Kind::Exec, Some(exec))?;
         if !exec.stdin {
@@ -162,11 +164,11 @@ impl GuestChannel {
         Ok(running)
     }
 
-    /// Runs a command to its end: `stdin` is fed to it from another thread (which stays behind when reading it never
-    /// ends), its output is written as it comes.
+    /// Runs a command to its end: another thread feeds `stdin` to it (and stays behind when reading never ends), and
+    /// its output is written as it comes.
     ///
     /// # Errors
-    /// When the command does not start, its end is not known, or the output cannot be written.
+    /// Fails when the command does not start, its end is not known, or the output cannot be written.
     pub fn run(
         &self,
         exec: &Exec,
@@ -177,7 +179,7 @@ impl GuestChannel {
         let mut running = self.exec(exec)?;
         if let Some(mut input) = running.stdin() {
             std::thread::Builder::new().name("guest-stdin".into()).spawn(move || {
-                // An error here is the command's end, which `next` reports, or an unreadable input: then it ends.
+                // An error here is the command's end, which `next` reports, or an unreadable input, which then ends.
                 let _ = io::copy(&mut stdin, &mut input);
             })?;
         }
@@ -197,10 +199,10 @@ impl GuestChannel {
         }
     }
 
-    /// Runs a command without input and collects what it says; ends it after `patience`.
+    /// Runs a command without input and collects its output; ends it after `patience`.
     ///
     /// # Errors
-    /// When the command does not start, or does not end in time, or says more than `command::OUTPUT_MAX` bytes.
+    /// Fails when the command does not start, does not end in time, or prints more than `command::OUTPUT_MAX` bytes.
     pub fn output(&self, argv: &[&str], patience: Duration) -> Result<Output, ChannelError> {
         let argv = argv.iter().map(|&word| word.to_owned()).collect();
         self.exec(&Exec {
@@ -214,24 +216,24 @@ impl GuestChannel {
     /// bits and times are kept.
     ///
     /// # Errors
-    /// One sentence, from whichever end.
+    /// Fails with one sentence from either end.
     pub fn copy_in(&self, source: &Path, destination: &str) -> Result<(), ChannelError> {
         copy::copy_in(&self.link, source, destination)
     }
 
-    /// Copies a file or directory out of the guest: to `destination`, or below it when that is a directory. Returns
-    /// where it went.
+    /// Copies a file or directory out of the guest: to `destination`, or below it when that is a directory. Returns the
+    /// path of the copy.
     ///
     /// # Errors
-    /// One sentence, from whichever end.
+    /// Fails with one sentence from either end.
     pub fn copy_out(&self, source: &str, destination: &Path) -> Result<std::path::PathBuf, ChannelError> {
         copy::copy_out(&self.link, source, destination)
     }
 
-    /// The guest's own counters.
+    /// Reads the guest's own counters.
     ///
     /// # Errors
-    /// When the agent does not answer.
+    /// Fails when the agent does not answer.
     pub fn report(&self) -> Result<Report, ChannelError> {
         let frame = self.link.request(Kind::Report, None::<&()>)?.answer(ANSWER_TIME_MAX)?;
         match frame.kind {
@@ -243,16 +245,16 @@ impl GuestChannel {
     /// Asks for a sign of life.
     ///
     /// # Errors
-    /// When none comes within `patience`.
+    /// Fails when no answer comes within `patience`.
     pub fn ping(&self, patience: Duration) -> Result<(), ChannelError> {
         self.link.request(Kind::Ping, None::<&()>)?.answer(patience).map(drop)
     }
 
-    /// Switches the guest off, or boots it again. Returns when the agent has understood; what follows shows as QEMU's
-    /// end or with [`wait_rebooted`](Self::wait_rebooted).
+    /// Switches the guest off, or boots it again. Returns when the agent has understood; the result shows as QEMU's end
+    /// or through [`wait_rebooted`](Self::wait_rebooted).
     ///
     /// # Errors
-    /// When the agent does not answer.
+    /// Fails when the agent does not answer.
     pub fn power(&self, power: Power) -> Result<(), ChannelError> {
         self.link
             .request(Kind::Power, Some(&power))?
@@ -260,11 +262,11 @@ impl GuestChannel {
             .map(drop)
     }
 
-    /// Serves another process over `stream` as if it were the guest's agent: its [`GuestChannel`] works the same, side
-    /// by side with this one. Returns when that process leaves or the guest is gone; the commands it left are ended.
+    /// Serves another process over `stream` as if it were the guest's agent: its [`GuestChannel`] works beside this
+    /// one. Returns when that process leaves or the guest is gone; the commands it left are ended.
     ///
     /// # Errors
-    /// When the connection fails.
+    /// Fails when the connection fails.
     pub fn relay(&self, stream: UnixStream) -> io::Result<()> {
         relay::serve(&self.link, stream)
     }

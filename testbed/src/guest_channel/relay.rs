@@ -1,5 +1,5 @@
-//! Serves a second process over a Unix socket as if it were the guest's agent, so that the one who owns the guest (the
-//! supervisor) and a short-lived `weft exec` use the same client. It maps sessions and ids, and interprets nothing else.
+//! Serves a second process over a Unix socket as if it were the guest's agent, so that the owner of the guest (the
+//! supervisor) and a short-lived `weft exec` use one client. It maps sessions and ids, and interprets nothing else.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -14,21 +14,21 @@ use weft_agent::message::{Failed, Hello, PROTOCOL_VERSION};
 use super::ChannelError;
 use super::link::{Link, Sink, ends_request};
 
-/// Bytes taken from the client at once.
+/// Number of bytes that are read from the client at a time.
 const READ_LEN: usize = 64 * 1024;
 
-/// The client's requests that are under way, by its own ids.
+/// The client's requests in flight, by the client's ids.
 type Requests = Arc<Mutex<HashMap<u32, Relayed>>>;
 
 #[derive(Debug)]
 struct Relayed {
-    /// Its id on the guest's side.
+    /// Id on the guest's side.
     id: u32,
-    /// Input bytes sent on and not yet consumed by the guest.
+    /// Input bytes that were forwarded and not yet consumed by the guest.
     input_outstanding: u32,
 }
 
-/// Where answers for one of the client's requests go.
+/// The destination of answers to one of the client's requests.
 #[derive(Clone, Debug)]
 pub(super) struct RelaySink {
     out: mpsc::Sender<Vec<u8>>,
@@ -49,7 +49,7 @@ impl RelaySink {
             }
         }
         (frame.session, frame.id) = (self.session, self.id);
-        // A client that is gone is noticed by the thread that reads from it.
+        // The thread that reads from the client notices that it is gone.
         let _ = self.out.send(frame.encode());
     }
 
@@ -58,7 +58,7 @@ impl RelaySink {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&self.id);
-        // After a restart the client is told so by a `Ready`, and with the guest its connection ends.
+        // After a restart a `Ready` informs the client, and when the guest is gone the client's connection ends.
         if let ChannelError::Protocol(_) = why {
             let _ = self.out.send(failed(self.session, self.id, why.to_string()));
         }
@@ -93,13 +93,13 @@ pub(super) fn serve(link: &Arc<Link>, stream: UnixStream) -> io::Result<()> {
             .name("relay-writer".into())
             .spawn_scoped(scope, move || write(writing, &frames))?;
         let result = client.read(reading);
-        // From here on nobody keeps a sender, so the writer ends too.
+        // From here on no sender is left, so the writer ends too.
         link.remove_relay(relay);
         for (_, request) in std::mem::take(&mut *client.lock()) {
             link.abort(request.id);
         }
         drop(client);
-        // It may be in the middle of a write that nobody reads.
+        // The writer may be in the middle of a write that is never read.
         let _ = stream.shutdown(Shutdown::Both);
         result
     });
@@ -107,7 +107,7 @@ pub(super) fn serve(link: &Arc<Link>, stream: UnixStream) -> io::Result<()> {
     result
 }
 
-/// Writes frames until nobody has any more, or an empty one says that the guest is gone.
+/// Writes frames until the last sender is gone, or an empty one says that the guest is gone.
 fn write(mut stream: &UnixStream, frames: &mpsc::Receiver<Vec<u8>>) {
     for frame in frames {
         if frame.is_empty() || stream.write_all(&frame).is_err() {
@@ -149,7 +149,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes one frame; false when the client breaks the rules and must go.
+    /// Handles one frame; returns false when the client violates the protocol and must go.
     fn handle(&mut self, frame: Frame) -> bool {
         if frame.kind == Kind::Hello {
             self.hello(&frame);
@@ -209,7 +209,7 @@ impl Client {
         let answer = match frame.parse::<Hello>() {
             Ok(hello) if hello.protocol == PROTOCOL_VERSION => match self.link.welcome() {
                 Some(welcome) => Frame::json(self.session, 0, Kind::Welcome, &welcome).map(|frame| frame.encode()),
-                // Not ready yet: the client hears a `Ready` later and asks again.
+                // The agent is not ready yet: the client gets a `Ready` later and asks again.
                 None => return,
             },
             Ok(hello) => Err(format!(
@@ -231,8 +231,8 @@ impl Client {
             session: self.session,
             id: frame.id,
         };
-        // Noted while the link is locked (as everywhere: the link's lock first, then the map's), so that no answer
-        // comes before.
+        // The entry is made while the link is locked (as everywhere: the link's lock first, then the map's), so that no
+        // answer comes before it.
         let note = |id| {
             self.lock().insert(
                 frame.id,

@@ -1,4 +1,4 @@
-//! The client and its relay against an agent that the test plays, well-behaved or not.
+//! Tests of the client and its relay against an agent that the test plays, well-behaved or not.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -35,7 +35,7 @@ impl Agent {
         (agent, GuestChannel::over(theirs).unwrap())
     }
 
-    /// An agent that has answered.
+    /// Makes an agent that has answered.
     fn welcomed() -> (Self, GuestChannel) {
         let (mut agent, channel) = Self::new();
         agent.welcome();
@@ -252,7 +252,7 @@ fn malformed_and_unasked_answers_harm_nobody() {
     let id = agent.expect(Kind::Exec).id;
     agent.send(id + 1000, Kind::Exited, b"{}");
     agent.send(id, Kind::CreditInput, &[1, 2]);
-    agent.send(0, Kind::Stdout, b"nobody's");
+    agent.send(0, Kind::Stdout, b"unclaimed");
     agent.send(id, Kind::Stdout, b"");
     agent.send(id, Kind::Hello, b"a guest does not greet");
     agent.send(id, Kind::Exited, b"not json");
@@ -295,7 +295,7 @@ fn a_relayed_client_that_leaves_takes_its_commands_with_it() {
         let channel = channel.clone();
         move || channel.relay(theirs)
     });
-    // A raw client, which can leave without a word as a killed process does.
+    // This raw client can leave without notice, as a killed process does.
     let mut client = Agent {
         stream: ours,
         decoder: Decoder::default(),
@@ -315,7 +315,7 @@ fn a_relayed_client_that_leaves_takes_its_commands_with_it() {
     let kept_id = agent.expect(Kind::Exec).id;
     client.say(kept_id, Kind::Exec, &exec("left"));
     let left_id = agent.expect(Kind::Exec).id;
-    assert_ne!(left_id, kept_id, "ids of two clients never meet");
+    assert_ne!(left_id, kept_id, "ids of two clients never collide");
     client.send(kept_id, Kind::Stdin, b"input");
     assert_eq!(agent.expect(Kind::Stdin).id, left_id);
     drop(client);

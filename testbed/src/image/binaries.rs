@@ -1,22 +1,22 @@
-//! Finds weft's own programs and libraries for guests. Programs must be static, so that they run in any guest; what a
-//! library needs is taken from a recipe's packages. It builds nothing.
+//! Finds Weft's programs and libraries for guests. Programs must be static, so that they run in any guest; the
+//! libraries that a library needs are taken from a recipe's packages. This module builds nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{ImageError, Recipe, elf};
 
-/// How to get what is missing.
+/// Instructions to build what is missing.
 const HOW: &str = "build the guest programs with RUSTFLAGS='-C target-feature=+crt-static' and \
                    --target x86_64-unknown-linux-gnu (scripts/weft does), or name their folder in WEFT_BIN_DIR";
 
-/// The folders that may hold weft's programs for guests.
+/// The folders that may contain Weft's programs for guests.
 #[derive(Clone, Debug)]
 pub struct GuestBinaries {
     folders: Vec<PathBuf>,
 }
 
-/// A program or library of weft's own and where it goes in the guest.
+/// A program or library of Weft with its place in the guest.
 #[derive(Clone, Debug)]
 pub(super) struct OwnFile {
     pub path: String,
@@ -24,11 +24,11 @@ pub(super) struct OwnFile {
 }
 
 impl GuestBinaries {
-    /// The usual folders, in this order: `guest/` in `$WEFT_BIN_DIR` and that folder itself; the same beside the
-    /// program that runs; where cargo puts static programs built from the same tree.
+    /// Returns the usual folders, in this order: `guest/` in `$WEFT_BIN_DIR` and that folder itself; both beside the
+    /// running program; where cargo puts static programs built from this tree.
     ///
     /// # Errors
-    /// When the running program's own place is not known.
+    /// Fails when the path of the running program is not known.
     pub fn locate() -> Result<Self, ImageError> {
         let mut folders = Vec::new();
         let mut add = |folder: &Path| folders.extend([folder.join("guest"), folder.to_path_buf()]);
@@ -37,7 +37,7 @@ impl GuestBinaries {
         }
         let exe = std::env::current_exe().map_err(|error| ImageError::io(Path::new("/proc/self/exe"), error))?;
         let mut beside = exe.parent().unwrap_or(Path::new("/"));
-        // Test programs live one folder below the others.
+        // Test programs are one folder below the others.
         if beside.file_name().is_some_and(|name| name == "deps") {
             beside = beside.parent().unwrap_or(beside);
         }
@@ -48,16 +48,16 @@ impl GuestBinaries {
         Ok(Self { folders })
     }
 
-    /// Exactly these folders.
+    /// Uses exactly these folders.
     #[must_use]
     pub fn in_folders(folders: Vec<PathBuf>) -> Self {
         Self { folders }
     }
 
-    /// The static program or shared library called `name`.
+    /// Finds the static program or shared library called `name`.
     ///
     /// # Errors
-    /// When there is none; a dynamic one of that name is mentioned.
+    /// Fails when there is none; the error mentions a dynamic one of that name.
     pub fn find(&self, name: &str) -> Result<PathBuf, ImageError> {
         let mut dynamic = None;
         for path in self

@@ -1,5 +1,5 @@
-//! The cache of images and packages. Everything enters it whole, by a rename; so what is in it can be trusted, and two
-//! labs that start at once do not disturb each other. It fetches nothing.
+//! The cache of images and packages. Everything enters it complete, by a rename; so its contents can be trusted, and
+//! two labs that start simultaneously do not disturb each other. This module fetches nothing.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,25 +13,26 @@ use tempfile::TempDir;
 use super::packages::Package;
 use super::{INITRAMFS_FILE, Image, ImageError, KERNEL_FILE, LABEL_FILE, Label, ROOT_FILE, Recipe, hex};
 
-/// Half-written notes older than this were left by a weft that was killed.
+/// Age of partially written notes above which they were left by a weft that was killed.
 const STAGING_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 const STAGING_PREFIX: &str = "staging-";
 
-/// A directory that holds images and packages.
+/// A directory that contains images and packages.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
 }
 
 impl Cache {
-    /// Images kept; beyond them the ones not used for the longest time are removed when a new one is made.
+    /// Number of images kept; the ones beyond it that have not been used for the longest time are removed when a new
+    /// one is made.
     pub const IMAGES_MAX: usize = 16;
 
-    /// The user's cache: `$XDG_CACHE_HOME/weft`, else `~/.cache/weft`.
+    /// Opens the user's cache: `$XDG_CACHE_HOME/weft`, else `~/.cache/weft`.
     ///
     /// # Errors
-    /// When neither variable is set, or the directory cannot be made.
+    /// Fails when neither variable is set, or the directory cannot be made.
     pub fn open_default() -> Result<Self, ImageError> {
         let absolute = |name| {
             std::env::var_os(name)
@@ -49,10 +50,10 @@ impl Cache {
         Self::open(&base.join("weft"))
     }
 
-    /// The cache at `root`, made if it is not there.
+    /// Opens the cache at `root`, and makes it if necessary.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Fails when it cannot be made.
     pub fn open(root: &Path) -> Result<Self, ImageError> {
         for part in ["images", "packages", "resolved"] {
             let path = root.join(part);
@@ -63,21 +64,21 @@ impl Cache {
         })
     }
 
-    /// The directory.
+    /// Returns the directory of the cache.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Removes everything. A guest that runs keeps running; one that has yet to start from here does not.
+    /// Removes everything. A guest that runs keeps running; one that has yet to start from the cache does not.
     ///
     /// # Errors
-    /// When something cannot be removed.
+    /// Fails when something cannot be removed.
     pub fn clear(&self) -> Result<(), ImageError> {
         fs::remove_dir_all(&self.root).map_err(|error| ImageError::io(&self.root, error))
     }
 
-    /// A directory of the cache for notes of another kind.
+    /// Returns a directory of the cache for notes of another kind.
     pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, ImageError> {
         let path = self.root.join(name);
         fs::create_dir_all(&path).map_err(|error| ImageError::io(&path, error))?;
@@ -88,7 +89,7 @@ impl Cache {
         self.root.join("packages")
     }
 
-    /// Holds off other builders as long as the file lives; `waiting` is called when there is one.
+    /// Locks out other builders as long as the file lives; `waiting` is called when there is one.
     pub(super) fn lock(&self, waiting: impl FnOnce()) -> Result<File, ImageError> {
         let path = self.root.join("lock");
         let file = File::options()
@@ -103,13 +104,14 @@ impl Cache {
         Ok(file)
     }
 
-    /// A directory on the cache's disk that is removed with its handle.
+    /// Makes a directory on the cache's disk that is removed with its handle.
     pub(super) fn staging(&self) -> Result<TempDir, ImageError> {
         let made = tempfile::Builder::new().prefix(STAGING_PREFIX).tempdir_in(&self.root);
         made.map_err(|error| ImageError::io(&self.root, error))
     }
 
-    /// Where the packages of `recipe` are noted: they differ between Debian releases, which may share a home.
+    /// Returns the path of the note about the packages of `recipe`: they differ between Debian releases, which may
+    /// share a home directory.
     fn resolved_path(&self, recipe: &Recipe) -> PathBuf {
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
         let release = release
@@ -121,9 +123,9 @@ impl Cache {
         self.root.join("resolved").join(format!("{key}.json"))
     }
 
-    /// The packages that were found for `recipe` the last time.
+    /// Returns the packages that were found for `recipe` the last time.
     pub(super) fn resolved(&self, recipe: &Recipe) -> Option<Vec<Package>> {
-        // A note that cannot be read is a note that is not there: it is made again.
+        // A note that cannot be read is treated as missing: it is made again.
         serde_json::from_slice(&fs::read(self.resolved_path(recipe)).ok()?).ok()
     }
 
@@ -132,7 +134,7 @@ impl Cache {
         self.write(&self.resolved_path(recipe), &text)
     }
 
-    /// Writes a small file whole or not at all.
+    /// Writes a small file completely or not at all.
     pub(crate) fn write(&self, path: &Path, contents: &[u8]) -> Result<(), ImageError> {
         let failed = |error| ImageError::io(path, error);
         let mut file = tempfile::Builder::new()
@@ -143,7 +145,7 @@ impl Cache {
         file.persist(path).map_err(|error| failed(error.error)).map(drop)
     }
 
-    /// The image with this hash, noted as used now.
+    /// Returns the image with this hash, and notes that it was used now.
     pub(super) fn image(&self, hash: &str) -> Option<Image> {
         let place = self.root.join("images").join(hash);
         let label: Label = serde_json::from_slice(&fs::read(place.join(LABEL_FILE)).ok()?).ok()?;
@@ -163,17 +165,17 @@ impl Cache {
         (image.kernel.exists() && image.initramfs.exists() && root_exists).then_some(image)
     }
 
-    /// Takes the directory `ready` in as the image with this hash.
+    /// Takes in the directory `ready` as the image with this hash.
     pub(super) fn put_image(&self, ready: &Path, hash: &str) -> Result<Image, ImageError> {
         let place = self.root.join("images").join(hash);
-        // What is there cannot be used, or it would have been.
+        // An existing image is unusable, or it would have been used.
         let _ = fs::remove_dir_all(&place);
         fs::rename(ready, &place).map_err(|error| ImageError::io(&place, error))?;
         let gone = || io::Error::new(io::ErrorKind::NotFound, "the image has vanished again");
         self.image(hash).ok_or_else(|| ImageError::io(&place, gone()))
     }
 
-    /// Removes what killed builders left and the images beyond the limit. Only with the lock held.
+    /// Removes what killed builders left and the images beyond the limit. The caller has to have the lock.
     pub(super) fn tidy(&self) {
         let entries = |path: &Path| {
             fs::read_dir(path)
@@ -192,8 +194,8 @@ impl Cache {
             let staging = path
                 .file_name()
                 .is_some_and(|name| name.to_string_lossy().starts_with(STAGING_PREFIX));
-            // Directories are made only with the lock held: whoever made this one is dead. What cannot be removed now
-            // is tried again the next time.
+            // Directories are made only under the lock, so the maker of this one is dead. What cannot be removed now is
+            // tried again the next time.
             if staging && path.is_dir() {
                 let _ = fs::remove_dir_all(&path);
             } else if staging && age(&path) > STAGING_AGE_MAX {

@@ -1,11 +1,12 @@
-//! The three things an image builder asks of ELF files: is a program static, which libraries does it need, which
-//! modules does a kernel module need. It changes no file.
+//! The three questions that an image builder asks of ELF files: whether a program is static, which libraries it needs,
+//! and which modules a kernel module needs. This module changes no file.
 
 use object::elf::{DT_NEEDED, FileHeader64, PT_INTERP};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection};
 
-/// Whether a program runs without a loader, which is so of every shared library that is no program too; `None` when it is no 64-bit ELF program.
+/// Returns whether a program runs without a loader, as every shared library does that is not a program too; `None` when
+/// it is no 64-bit ELF program.
 pub(super) fn is_static(bytes: &[u8]) -> Option<bool> {
     let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
@@ -13,8 +14,8 @@ pub(super) fn is_static(bytes: &[u8]) -> Option<bool> {
     Some(!segments.iter().any(|segment| segment.p_type(endian) == PT_INTERP))
 }
 
-/// File names of the shared libraries that a program or library needs itself, its loader included; `None` when it is
-/// no 64-bit ELF file.
+/// Returns the file names of the shared libraries that a program or library needs itself, its loader included; `None`
+/// when it is no 64-bit ELF file.
 pub(super) fn needed_libraries(bytes: &[u8]) -> Option<Vec<String>> {
     let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
@@ -39,18 +40,18 @@ pub(super) fn needed_libraries(bytes: &[u8]) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// What a kernel module says of itself.
+/// The metadata of a kernel module.
 #[derive(Debug)]
 pub(super) struct ModuleInfo {
-    /// Names of the modules it needs.
+    /// Names of the modules that it needs.
     pub depends: Vec<String>,
-    /// Names, as `modprobe` knows them, of what has to be there first although no symbol says so.
+    /// Names, as `modprobe` knows them, of modules to load first although no symbol says so.
     pub before: Vec<String>,
-    /// Patterns of names that the kernel asks for when it means this module.
+    /// Patterns of names by which the kernel requests this module.
     pub aliases: Vec<String>,
 }
 
-/// Reads what a kernel module (uncompressed) says of itself; `None` when it is no module.
+/// Reads the metadata of an uncompressed kernel module; `None` when it is no module.
 pub(super) fn module_info(bytes: &[u8]) -> Option<ModuleInfo> {
     let file = object::File::parse(bytes).ok()?;
     let section = file.section_by_name(".modinfo")?;
@@ -59,7 +60,7 @@ pub(super) fn module_info(bytes: &[u8]) -> Option<ModuleInfo> {
     let depends = fields.iter().find_map(|field| field.strip_prefix("depends="))?;
     let aliases = fields.iter().filter_map(|field| field.strip_prefix("alias="));
     let before = fields.iter().filter_map(|field| field.strip_prefix("softdep=pre:"));
-    // A field may name others that have to come afterwards.
+    // A field may name further modules that have to come afterwards.
     let before = before.flat_map(|names| names.split_whitespace().take_while(|word| !word.ends_with(':')));
     Some(ModuleInfo {
         before: before.map(str::to_owned).collect(),

@@ -1,7 +1,8 @@
-//! Writes a file tree as an EROFS image, Linux' read-only file system, uncompressed: a guest under TCG reads faster than it
-//! unpacks, and what it never reads costs it nothing. The same tree gives the same bytes.
+//! Writes a file tree as an EROFS image, Linux' read-only file system, uncompressed: a guest under TCG reads faster
+//! than it unpacks, and what it never reads costs it nothing. Equal trees give equal bytes.
 //!
-//! Layout: superblock, then an inode of 64 bytes' room for each entry (compact form), then the data of each in whole blocks.
+//! The layout is a superblock, then an inode of 64 bytes' room for each entry (compact form), then the data of each in
+//! whole blocks.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +15,7 @@ const BLOCK_LEN: u64 = 4096;
 const SUPERBLOCK_OFFSET: u64 = 1024;
 const SUPERBLOCK_LEN: usize = 128;
 const MAGIC: u32 = 0xe0f5_e1e2;
-/// The unit in which the number of an inode gives its place.
+/// Unit in which the number of an inode gives its place.
 const SLOT_LEN: u64 = 32;
 const DIRENT_LEN: usize = 12;
 /// File types in directory entries, by the kind in a mode.
@@ -25,7 +26,7 @@ const DIRECTORY: u32 = 0o040_000;
 /// An entry with its place in the image.
 struct Node<'a> {
     entry: &'a Entry,
-    /// The number of its inode.
+    /// Number of the inode.
     number: u64,
     parent: u64,
     children: Vec<(&'a str, u64, u32)>,
@@ -89,7 +90,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The compact form, data in whole blocks, owned by root.
+    /// Encodes the inode in compact form, with data in whole blocks, owned by root.
     fn inode(&self) -> io::Result<[u8; SLOT_LEN as usize]> {
         let mut inode = [0; SLOT_LEN as usize];
         let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
@@ -136,7 +137,7 @@ fn superblock(inodes: u64, blocks: u64) -> io::Result<[u8; SUPERBLOCK_LEN]> {
     let mut block = [0; SUPERBLOCK_LEN];
     let blocks = u32::try_from(blocks).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     put(&mut block, 0, &MAGIC.to_le_bytes());
-    // Blocks of 2^12 bytes; the root directory is inode 0; inodes begin in block 1.
+    // Blocks have 2^12 bytes; the root directory is inode 0; inodes begin in block 1.
     block[12] = 12;
     put(&mut block, 16, &inodes.to_le_bytes());
     put(&mut block, 36, &blocks.to_le_bytes());
@@ -144,7 +145,7 @@ fn superblock(inodes: u64, blocks: u64) -> io::Result<[u8; SUPERBLOCK_LEN]> {
     Ok(block)
 }
 
-/// The contents of a directory: blocks of entries, in the order of their names, each followed by the names.
+/// Encodes the contents of a directory: blocks of entries, in the order of their names, each followed by the names.
 fn directory(node: &Node<'_>) -> Vec<u8> {
     let mut entries = vec![(".", node.number, DIRECTORY), ("..", node.parent, DIRECTORY)];
     entries.extend(&node.children);
@@ -192,7 +193,7 @@ mod tests {
         (0..len).map(|byte| u64::from(bytes[at + byte]) << (8 * byte)).sum()
     }
 
-    /// Looks a path up as the kernel does, and gives mode and contents.
+    /// Looks a path up as the kernel does, and returns mode and contents.
     fn look_up(image: &[u8], path: &str) -> Option<(u32, Vec<u8>)> {
         let inode = |nid: u64| {
             let at = (BLOCK_LEN + nid * SLOT_LEN) as usize;

@@ -1,5 +1,5 @@
-//! The kernel of an image: its file, its release, and which of its modules go into the image. What modules need of each
-//! other is `modules`' business.
+//! The kernel of an image: its file, its release, and which of its modules go into the image. The module `modules`
+//! knows their dependencies.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -11,7 +11,7 @@ use super::packages::Unpacked;
 use super::{ImageError, Recipe, vmlinux};
 use crate::lab::OwnKernel;
 
-/// Where a bzImage has its signature, the version of its boot protocol, and the place of its release, less 0x200.
+/// Places in a bzImage of its signature, the version of its boot protocol, and the place of its release, less 0x200.
 const SIGNATURE_OFFSET: u64 = 0x202;
 const SIGNATURE: [u8; 4] = *b"HdrS";
 const RELEASE_POINTER_OFFSET: usize = 0x20e - 0x202;
@@ -19,7 +19,7 @@ const RELEASE_POINTER_OFFSET: usize = 0x20e - 0x202;
 /// Longest release that is read, in bytes; the kernel's own limit is 64.
 const RELEASE_LEN_MAX: usize = 128;
 
-/// The kernel and the modules a recipe asks for.
+/// The kernel and the modules that a recipe asks for.
 #[derive(Debug)]
 pub(super) struct Kernel {
     pub image: PathBuf,
@@ -64,7 +64,8 @@ impl Kernel {
         })
     }
 
-    /// With the modules that are there of those that the recipe carries: which ones a kernel has is its maker's decision.
+    /// Makes the kernel of a user, with those of the recipe's modules that it has: the builder of a kernel decides
+    /// which it has.
     fn of_user(recipe: &Recipe, own: &OwnKernel) -> Result<Self, ImageError> {
         let wrong = |why: String| ImageError::Kernel {
             kernel: own.kernel.clone(),
@@ -118,7 +119,8 @@ impl Kernel {
     }
 }
 
-/// Those of `wanted` that are surely not built into a kernel. One that cannot be unpacked may have them all.
+/// Returns those of `wanted` that are certainly not built into a kernel. A kernel that cannot be unpacked may have them
+/// all.
 fn drivers_missing(kernel: &Path, wanted: &[String]) -> Result<Vec<String>, ImageError> {
     let packed = fs::read(kernel).map_err(|error| ImageError::io(kernel, error))?;
     let Some(unpacked) = vmlinux::unpack(&packed) else {
@@ -130,7 +132,7 @@ fn drivers_missing(kernel: &Path, wanted: &[String]) -> Result<Vec<String>, Imag
     Ok(missing.cloned().collect())
 }
 
-/// What tells two states of a user's kernel apart.
+/// Returns a fingerprint that differs when the user's kernel has changed.
 pub(super) fn fingerprint(own: &OwnKernel) -> Result<String, ImageError> {
     let mut text = String::new();
     let order = own.modules.iter().flat_map(|folder| {
@@ -141,7 +143,7 @@ pub(super) fn fingerprint(own: &OwnKernel) -> Result<String, ImageError> {
         ]
     });
     for path in [own.kernel.clone()].into_iter().chain(order) {
-        // `modules.dep` need not be there.
+        // `modules.dep` may be absent.
         let Ok(meta) = fs::metadata(&path) else { continue };
         let modified = meta.modified().map_err(|error| ImageError::io(&path, error))?;
         let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -150,7 +152,7 @@ pub(super) fn fingerprint(own: &OwnKernel) -> Result<String, ImageError> {
     Ok(text)
 }
 
-/// The release that a bzImage says it is.
+/// Reads the release of a bzImage.
 fn release_of(path: &Path) -> Result<String, ImageError> {
     let wrong = |why: &str| ImageError::Kernel {
         kernel: path.to_path_buf(),

@@ -1,5 +1,5 @@
-//! Guest images: a kernel and an initramfs made out of Debian packages by a recipe, without root and without installing
-//! anything, kept in a cache by what went into them. Booting them is `qemu`'s business.
+//! Guest images: a kernel and an initramfs made from Debian packages by a recipe, without root and without installing
+//! anything, and cached by a hash of their ingredients. The module `qemu` boots them.
 
 mod binaries;
 mod cache;
@@ -25,45 +25,45 @@ pub use cache::Cache;
 pub use packages::{MissingTool, missing_tools};
 pub use recipe::Recipe;
 
-/// Part of every image's hash: to be raised when the way images are made changes.
+/// Part of every image's hash, to be raised when the method of making images changes.
 const FORMAT: u32 = 3;
 
-/// What can go wrong with an image, and what follows.
+/// The errors of making an image, with their remedies.
 #[derive(Debug, Error)]
 pub enum ImageError {
     /// The recipe is wrong.
     #[error("{recipe}: {why}")]
     Recipe {
-        /// The recipe's file or name.
+        /// File or name of the recipe.
         recipe: String,
-        /// What is wrong.
+        /// Problem in the recipe.
         why: String,
     },
     /// A program that unpacks packages is missing.
     #[error("{tool} is missing: guest images are made with it; install the package {package}")]
     Tool {
-        /// The program.
+        /// Name of the program.
         tool: &'static str,
-        /// Where it comes from.
+        /// Package that contains it.
         package: &'static str,
     },
-    /// A package cannot be had.
-    #[error("the package {package}, needed for guests, cannot be had: {why}")]
+    /// A package is not available.
+    #[error("the package {package}, needed for guests, is not available: {why}")]
     Package {
-        /// Its name.
+        /// Name of the package.
         package: String,
-        /// One clause, with what to do.
+        /// Reason in one clause, with the remedy.
         why: String,
     },
-    /// One of weft's own programs for guests is missing.
+    /// A program of Weft for guests is missing.
     #[error("{0}")]
     Binary(String),
     /// The user's kernel cannot be used.
     #[error("the kernel {}: {why}", .kernel.display())]
     Kernel {
-        /// Its file.
+        /// File of the kernel.
         kernel: PathBuf,
-        /// One clause, with what to do.
+        /// Reason in one clause, with the remedy.
         why: String,
     },
     /// The disk is full.
@@ -72,15 +72,15 @@ pub enum ImageError {
     /// A file or directory cannot be read or written.
     #[error("{}: {error}", .path.display())]
     Io {
-        /// The path.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
 }
 
 impl ImageError {
-    /// What the system said about `path`.
+    /// Wraps the system's error about `path`.
     fn io(path: &Path, error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace(path.to_path_buf()),
@@ -92,55 +92,57 @@ impl ImageError {
     }
 }
 
-/// An image that is ready to boot. Its files are never changed; they stay until the cache is cleared or has made
+/// An image that is ready to boot. Its files never change; they stay until the cache is cleared or has made
 /// [`Cache::IMAGES_MAX`] newer images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Kernel image: unpacked, if QEMU can start it so.
+    /// Kernel image, unpacked if QEMU can start it so.
     pub kernel: PathBuf,
-    /// Initramfs.
+    /// Initramfs of the image.
     pub initramfs: PathBuf,
-    /// The root file system, where the initramfs does not hold it: to be attached as a read-only disk with the serial number
-    /// [`weft_agent::config::ROOT_DISK`].
+    /// Root file system, if the initramfs does not contain it: to be attached as a read-only disk with the serial
+    /// number [`weft_agent::config::ROOT_DISK`].
     pub root: Option<PathBuf>,
-    /// The kernel's release, such as `6.1.0-56-cloud-amd64`.
+    /// Release of the kernel, such as `6.1.0-56-cloud-amd64`.
     pub kernel_release: String,
-    /// Hash of everything that went into it, in hexadecimal.
+    /// Hash of all ingredients, in hexadecimal.
     pub hash: String,
 }
 
-/// Memory in MiB that Debian's kernel needs beside an initramfs, measured: with 2 MiB less it could not unpack one of 26 MiB.
+/// Memory in MiB that Debian's kernel needs in addition to an initramfs, measured: with 2 MiB less it could not unpack
+/// one of 26 MiB.
 const KERNEL_MEMORY_MIB: u64 = 68;
 
 impl Image {
-    /// Least memory in MiB that a guest needs to boot it: the initramfs is in memory twice while it is unpacked.
+    /// Returns the least memory in MiB that a guest needs to boot the image: the initramfs is in memory twice while it
+    /// is unpacked.
     ///
     /// # Errors
-    /// When the initramfs cannot be read.
+    /// Fails when the initramfs cannot be read.
     pub fn memory_mib_min(&self) -> Result<u64, ImageError> {
         let file = std::fs::metadata(&self.initramfs).map_err(|error| ImageError::io(&self.initramfs, error))?;
         Ok(KERNEL_MEMORY_MIB + 2 * file.len().div_ceil(1 << 20))
     }
 }
 
-/// What [`build`] does just now, for a progress line.
+/// The current step of [`build`], for a progress line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Waits for another weft that makes an image.
+    /// Another weft makes an image, which this one waits for.
     Waiting,
-    /// Asks apt which packages there are.
+    /// apt is asked which packages there are.
     Resolving,
-    /// Downloads a package.
+    /// A package is downloaded.
     Downloading {
-        /// Its name and version.
+        /// Name and version of the package.
         package: String,
     },
-    /// Unpacks a package.
+    /// A package is unpacked.
     Unpacking {
-        /// Its name.
+        /// Name of the package.
         package: String,
     },
-    /// Writes the initramfs.
+    /// The initramfs is written.
     Writing,
 }
 
@@ -156,7 +158,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What is noted beside an image's files.
+/// The label is stored beside an image's files.
 #[derive(Debug, Serialize, Deserialize)]
 struct Label {
     recipe: String,
@@ -170,11 +172,12 @@ const INITRAMFS_FILE: &str = "initramfs.cpio";
 const ROOT_FILE: &str = "root.erofs";
 const LABEL_FILE: &str = "image.json";
 
-/// Makes the image of `recipe`, or finds it in the cache. Once a recipe's packages were looked up they stay the same
-/// until the cache is cleared, so that nothing is asked of the network again.
+/// Makes the image of `recipe`, or finds it in the cache. A recipe's packages are looked up only once until the cache
+/// is cleared, so that the network is not needed again.
 ///
 /// # Errors
-/// One sentence about the first thing that cannot be had or written. The cache holds no half-made image then.
+/// Fails with one sentence about the first thing that is unavailable or cannot be written. The cache never contains a
+/// partial image.
 pub fn build(
     recipe: &Recipe,
     cache: &Cache,
@@ -235,7 +238,7 @@ pub fn build(
     cache.put_image(&ready, &hash)
 }
 
-/// The hash of an image: of the recipe, a kernel of the user's own, the packages and our own programs.
+/// Computes the hash of an image: of the recipe, a kernel of the user, the packages and Weft's own programs.
 fn hash(recipe: &Recipe, kernel: Option<&str>, packages: &[packages::Package], own: &[binaries::OwnFile]) -> String {
     let mut hasher = Sha256::new();
     hasher.update(FORMAT.to_le_bytes());
@@ -251,7 +254,7 @@ fn hash(recipe: &Recipe, kernel: Option<&str>, packages: &[packages::Package], o
     hex(&hasher.finalize())
 }
 
-/// Bytes as hexadecimal digits.
+/// Renders bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use fmt::Write;
     bytes

@@ -1,5 +1,6 @@
-//! The kernel modules of an image, with what they need, and the files by which `modprobe` finds them: the same that `depmod`
-//! would write for these modules, so that none is needed. It reads a folder like `/lib/modules/VERSION` and changes nothing.
+//! The kernel modules of an image, with their dependencies, and the files by which `modprobe` finds them: those that
+//! `depmod` would write for these modules, so that `depmod` is not needed. This module reads a folder like
+//! `/lib/modules/VERSION` and changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,31 +13,31 @@ use super::elf;
 /// Largest module that is unpacked, in bytes: the largest in Debian's kernels is a tenth of it.
 const MODULE_LEN_MAX: u64 = 128 << 20;
 
-/// Which modules are asked for.
+/// The modules that are asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
-    /// Loaded at boot.
+    /// Modules to load at boot.
     pub load: &'a [String],
-    /// Only there, for `modprobe` and for whatever makes the kernel ask for one.
+    /// Modules that are only present, for `modprobe` and for requests of the kernel.
     pub carry: &'a [String],
-    /// Whether those need not exist.
+    /// Whether the modules to carry may be absent.
     pub carry_may_miss: bool,
 }
 
-/// Modules of one kernel.
+/// The modules of one kernel.
 #[derive(Debug)]
 pub(super) struct Modules {
-    /// In the order of the kernel's `modules.order`.
+    /// Modules in the order of the kernel's `modules.order`.
     list: Vec<Module>,
     /// Positions in `list`, each behind those of the modules whose symbols it uses.
     load_order: Vec<usize>,
-    /// The same, each also behind those of the modules that it wants to find loaded.
+    /// Positions in `list`, each also behind those of the modules that it wants to find loaded.
     boot_order: Vec<usize>,
-    /// The kernel's own `modules.builtin`.
+    /// Contents of the kernel's `modules.builtin`.
     builtin: String,
 }
 
-/// One module.
+/// A kernel module.
 #[derive(Debug)]
 struct Module {
     name: String,
@@ -60,7 +61,7 @@ pub(super) struct ModuleFile {
 }
 
 impl Modules {
-    /// Those of a kernel that has everything built in.
+    /// Makes the modules of a kernel that has everything built in.
     pub(super) fn none() -> Self {
         Self {
             list: Vec::new(),
@@ -70,10 +71,10 @@ impl Modules {
         }
     }
 
-    /// The modules in `folder` that are wanted, and all that they need.
+    /// Collects the modules in `folder` that are wanted, and all that they need.
     ///
     /// # Errors
-    /// One clause about what is missing or broken.
+    /// Fails with one clause about what is missing or broken.
     pub(super) fn collect(folder: &Path, wanted: &Wanted<'_>) -> Result<Self, String> {
         let builtin = fs::read_to_string(folder.join("modules.builtin")).unwrap_or_default();
         let mut collector = Collector {
@@ -109,17 +110,17 @@ impl Modules {
         })
     }
 
-    /// Paths of those to load at boot, each behind those it needs.
+    /// Returns the paths of the modules to load at boot, each behind those it needs.
     pub(super) fn to_load(&self) -> impl Iterator<Item = &str> {
         let modules = self.boot_order.iter().map(|&index| &self.list[index]);
         modules.filter(|module| module.load).map(|module| module.path.as_str())
     }
 
-    /// Everything below `lib/modules/VERSION`. What is loaded at boot is there as it is, the rest compressed: it may never be
-    /// read, and takes a guest's memory.
+    /// Makes everything below `lib/modules/VERSION`. Modules that are loaded at boot are uncompressed, the others
+    /// compressed: they may never be read, and take a guest's memory.
     ///
     /// # Errors
-    /// When a module cannot be compressed.
+    /// Fails when a module cannot be compressed.
     pub(super) fn files(&self) -> std::io::Result<Vec<ModuleFile>> {
         let file = |path: &str, text: String| ModuleFile {
             path: path.to_owned(),
@@ -146,7 +147,7 @@ impl Modules {
         Ok(files)
     }
 
-    /// The line of `modules.dep`: `modprobe` loads from its end.
+    /// Renders the line of `modules.dep`: `modprobe` loads from its end.
     fn dependencies(&self, index: usize) -> String {
         let mut needed = BTreeSet::new();
         let mut open = vec![&self.list[index]];
@@ -182,7 +183,7 @@ impl Module {
     }
 }
 
-/// Gathers modules with what they need.
+/// A collector of modules with what they need.
 struct Collector<'a> {
     folder: &'a Path,
     /// Path of each module by its name.
@@ -232,8 +233,8 @@ impl Collector<'_> {
 }
 
 impl Collector<'_> {
-    /// The module that provides what another one wants to find loaded, which may be the name of an algorithm. `None` if it is built in,
-    /// or is not there: then the kernel does without.
+    /// Returns the module that provides what another one wants to find loaded, which may be the name of an algorithm.
+    /// `None` if it is built in or absent: then the kernel does without.
     fn provider(&self, want: &str) -> Option<String> {
         let name = canonical(want);
         let names = [format!("{name}_generic"), name];
@@ -244,8 +245,8 @@ impl Collector<'_> {
     }
 }
 
-/// The order in which modules could be loaded one after the other; where several would do, the one of `depmod`, which begins
-/// with those that nobody needs.
+/// Orders modules so that they could be loaded one after the other; where several orders are possible, the one of
+/// `depmod`, which begins with those that no other module needs.
 fn order(list: &[Module], needs_of: impl Fn(&Module) -> Vec<&String>) -> Result<Vec<usize>, String> {
     let index_of: BTreeMap<&str, usize> = list.iter().map(|module| module.name.as_str()).zip(0..).collect();
     let needs = |index: usize| {
@@ -274,12 +275,12 @@ fn order(list: &[Module], needs_of: impl Fn(&Module) -> Vec<&String>) -> Result<
     Ok(order)
 }
 
-/// Modules are named by either of two characters; the kernel itself uses this one.
+/// Canonicalises the name of a module, in which two characters are interchangeable; the kernel itself uses this one.
 fn canonical(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// A module's path without its compression suffix, and that suffix.
+/// Splits a module's path from its compression suffix.
 fn without_compression(path: &str) -> (&str, Option<&str>) {
     match path.rsplit_once('.') {
         Some((rest, suffix @ ("xz" | "gz" | "zst"))) => (rest, Some(suffix)),
@@ -287,7 +288,7 @@ fn without_compression(path: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Every module below `folder` by its name.
+/// Finds every module below `folder` by its name.
 fn module_files(folder: &Path) -> BTreeMap<String, PathBuf> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.join("kernel"), folder.join("extra"), folder.join("updates")];
@@ -307,7 +308,7 @@ fn module_files(folder: &Path) -> BTreeMap<String, PathBuf> {
     files
 }
 
-/// Names of the modules that are part of the kernel.
+/// Parses the names of the modules that are part of the kernel.
 fn builtin_names(text: &str) -> BTreeSet<String> {
     let name = |line: &str| Some(canonical(line.rsplit('/').next()?.strip_suffix(".ko")?));
     text.lines().filter_map(name).collect()
@@ -328,7 +329,7 @@ fn read_module(file: &Path) -> Result<Vec<u8>, String> {
         Some("gz") => "gzip",
         Some(_) => "zstd",
     };
-    // Kernels of other distributions: Debian's have none of these.
+    // Kernels of other distributions need this; Debian's have no such modules.
     let mut unpack = Command::new(tool);
     let output = unpack.arg("-dc").arg(file).stdin(Stdio::null()).output();
     match output {
@@ -344,7 +345,7 @@ fn read_module(file: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// What busybox and kmod unpack.
+/// Compresses with the format that both busybox and kmod unpack.
 fn compressed(contents: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut options = lzma_rust2::XzOptions::with_preset(6);
     options.set_check_sum_type(lzma_rust2::CheckType::Crc32);

@@ -14,17 +14,19 @@ use sha2::{Digest, Sha256};
 use super::binaries::OwnFile;
 use super::{Cache, ImageError, Recipe, Step, elf, hex};
 
-/// Packages that are fetched for single programs of a recipe; more means that a dependency was followed astray.
+/// Number of packages that are fetched for single programs of a recipe; more means that a wrong dependency was
+/// followed.
 const PACKAGES_MAX: usize = 64;
 
-/// Packages of a guest with all they depend on: a desktop would be too many.
+/// Number of packages of a guest with all their dependencies: a desktop would be too many.
 const WHOLE_PACKAGES_MAX: usize = 600;
 
-/// Packages that are fetched with one call of apt, which takes a second by itself; more would be a long wait without a word.
+/// Number of packages that are fetched with one call of apt, which takes a second by itself; more would be a long wait
+/// without progress.
 const DOWNLOADS_MAX: usize = 20;
 
-/// Packages that others depend on only to be installed, looked after or started by a system that guests do not have. They are left
-/// out, unless the user names them.
+/// Packages that others depend on only to be installed, supervised or started by a system that guests do not have. They
+/// are left out, unless the user names them.
 const LEFT_OUT: [&str; 24] = [
     "adduser",
     "cron",
@@ -52,19 +54,19 @@ const LEFT_OUT: [&str; 24] = [
     "usrmerge",
 ];
 
-/// Programs this module starts, and the Debian packages they come in.
+/// Programs that this module starts, and the Debian packages that contain them.
 const TOOLS: [(&str, &str); 3] = [("apt-get", "apt"), ("apt-cache", "apt"), ("dpkg-deb", "dpkg")];
 
-/// A program that is needed to make images and is not there.
+/// A program that is needed to make images and is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingTool {
-    /// The program.
+    /// Name of the program.
     pub tool: &'static str,
-    /// The Debian package it comes in.
+    /// Debian package that contains it.
     pub package: &'static str,
 }
 
-/// What of the programs that make images is missing on this machine.
+/// Returns the programs for making images that are missing on this machine.
 #[must_use]
 pub fn missing_tools() -> Vec<MissingTool> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -73,25 +75,25 @@ pub fn missing_tools() -> Vec<MissingTool> {
     missing.map(|&(tool, package)| MissingTool { tool, package }).collect()
 }
 
-/// What a package is for.
+/// The purpose of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Role {
-    /// The kernel and its modules come out of it.
+    /// The kernel and its modules are taken from it.
     Kernel,
-    /// Single programs and libraries come out of it.
+    /// Single programs and libraries are taken from it.
     Parts,
-    /// It is in the guest as a whole.
+    /// The guest contains it as a whole.
     Whole,
 }
 
 /// One package of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Package {
-    /// What it is for.
+    /// Purpose of the package.
     pub role: Role,
     pub name: String,
     pub version: String,
-    /// Hash of the package file, in hexadecimal.
+    /// SHA-256 of the package file, in hexadecimal.
     pub sha256: String,
 }
 
@@ -101,7 +103,7 @@ impl Package {
     }
 }
 
-/// What apt knows of a package.
+/// A record is what apt knows of a package.
 #[derive(Clone)]
 struct Record {
     name: String,
@@ -116,27 +118,27 @@ pub(super) struct Unpacked {
 }
 
 impl Unpacked {
-    /// The folder of the kernel's package, if there is one.
+    /// Returns the folder of the kernel's package, if there is one.
     pub(super) fn kernel(&self) -> Option<&Path> {
         let mut folders = self.folders.iter();
         let kernel = folders.find(|(role, ..)| *role == Role::Kernel);
         kernel.map(|(.., folder)| folder.as_path())
     }
 
-    /// The folders of the packages that are in the guest as a whole.
+    /// Returns the folders of the packages that the guest contains as a whole.
     pub(super) fn whole(&self) -> impl Iterator<Item = &Path> {
         let whole = self.folders.iter().filter(|(role, ..)| *role == Role::Whole);
         whole.map(|(.., folder)| folder.as_path())
     }
 
-    /// The program `name` out of `package`: the same path with and without `/usr`, as Debian is moving them.
+    /// Finds the program `name` of `package`: a path with or without `/usr`, as Debian is moving them.
     pub(super) fn program(&self, package: &str, name: &str) -> Option<PathBuf> {
         let (.., folder) = self.folders.iter().find(|(_, have, _)| have == package)?;
         let places = ["usr/bin", "usr/sbin", "bin", "sbin"].map(|place| folder.join(place).join(name));
         places.into_iter().find(|path| path.is_file())
     }
 
-    /// The library with this file name, from whichever package has it, links resolved.
+    /// Finds the library with this file name in any of the packages, with links resolved.
     pub(super) fn library(&self, name: &str) -> Option<PathBuf> {
         const PLACES: [&str; 6] = [
             "usr/lib/x86_64-linux-gnu",
@@ -156,12 +158,12 @@ impl Unpacked {
     }
 }
 
-/// The packages in the cache, and the way to more.
+/// The packages in the cache, and the means to fetch more.
 pub(super) struct Store<'a> {
     cache: &'a Cache,
     staging: &'a Path,
     progress: &'a mut dyn FnMut(Step),
-    /// Folders of packages unpacked by this store.
+    /// Folders of packages that this store has unpacked.
     folders: BTreeMap<String, PathBuf>,
 }
 
@@ -185,15 +187,15 @@ impl<'a> Store<'a> {
         })
     }
 
-    /// Whether the files of all `packages` are here.
+    /// Returns whether the files of all `packages` are in the cache.
     pub(super) fn has_all(&self, packages: &[Package]) -> bool {
         packages
             .iter()
             .all(|package| self.cache.packages().join(package.file_name()).is_file())
     }
 
-    /// Finds and fetches the packages of `recipe`: the kernel's, those of its programs, those with the libraries that the programs
-    /// need, and those that are in the guest as a whole.
+    /// Finds and fetches the packages of `recipe`: the kernel's, those of its programs, those with the libraries that
+    /// the programs need, and those that the guest contains as a whole.
     pub(super) fn resolve(&mut self, recipe: &Recipe) -> Result<Vec<Package>, ImageError> {
         (self.progress)(Step::Resolving);
         let mut packages = Vec::new();
@@ -216,7 +218,7 @@ impl<'a> Store<'a> {
             if missing.is_empty() {
                 break;
             }
-            // One step further along the dependencies: libraries come in packages called lib…, and in zlib1g.
+            // This is one step further along the dependencies: libraries come in packages called lib…, and in zlib1g.
             let mut found = false;
             for name in std::mem::take(&mut later) {
                 if !["lib", "zlib"].iter().any(|start| name.starts_with(start)) || !names.insert(name.clone()) {
@@ -238,7 +240,7 @@ impl<'a> Store<'a> {
         Ok(packages)
     }
 
-    /// These packages with all that they depend on.
+    /// Returns these packages with all that they depend on.
     fn closure(&mut self, names: &BTreeSet<String>) -> Result<Vec<Record>, ImageError> {
         if names.is_empty() {
             return Ok(Vec::new());
@@ -268,7 +270,7 @@ impl<'a> Store<'a> {
             .collect()
     }
 
-    /// What apt would install for these packages on a machine that has nothing else, each as `NAME=VERSION`.
+    /// Asks apt what it would install for these packages on an empty machine, each as `NAME=VERSION`.
     fn solve(
         &self,
         names: &BTreeSet<String>,
@@ -301,7 +303,7 @@ impl<'a> Store<'a> {
         Ok(text.lines().filter_map(name_and_version).collect())
     }
 
-    /// The package that really has the kernel.
+    /// Finds the package that really contains the kernel.
     fn kernel(&mut self, name: &str) -> Result<Package, ImageError> {
         let mut record = record(name)?;
         if let Some(real) = record
@@ -319,7 +321,7 @@ impl<'a> Store<'a> {
         Ok(packages.remove(0))
     }
 
-    /// Puts the package files into the cache that are not there, with one call of apt for each [`DOWNLOADS_MAX`].
+    /// Fetches the package files that the cache lacks, with one call of apt for each [`DOWNLOADS_MAX`].
     fn fetch_all(&mut self, role: Role, records: &[Record]) -> Result<Vec<Package>, ImageError> {
         let packages: Vec<Package> = records
             .iter()
@@ -415,7 +417,7 @@ impl<'a> Store<'a> {
         Ok(Unpacked { folders })
     }
 
-    /// The error for a full disk, when that is what a program said.
+    /// Returns the error for a full disk, when that is what a program reported.
     fn no_space(&self, why: &str) -> Option<ImageError> {
         let full = ["No space left on device", "Disk quota exceeded", "enough free space"];
         full.iter()
@@ -424,7 +426,8 @@ impl<'a> Store<'a> {
     }
 }
 
-/// Libraries that the recipe names or its programs need, and those libraries in turn, and no unpacked package has.
+/// Returns the libraries that the recipe names or its programs need, directly or indirectly, and that no unpacked
+/// package has.
 fn missing_libraries(recipe: &Recipe, unpacked: &Unpacked) -> Result<Vec<String>, ImageError> {
     Ok(libraries(recipe, unpacked, &[])?
         .into_iter()
@@ -433,7 +436,7 @@ fn missing_libraries(recipe: &Recipe, unpacked: &Unpacked) -> Result<Vec<String>
         .collect())
 }
 
-/// Every library that the recipe names, or that its programs or weft's own files need, and where it is.
+/// Finds every library that the recipe names, or that its programs or Weft's own files need.
 pub(super) fn libraries(
     recipe: &Recipe,
     unpacked: &Unpacked,
@@ -479,7 +482,7 @@ fn record(name: &str) -> Result<Record, ImageError> {
     parse_record(&text).ok_or_else(|| failed(unknown.into()))
 }
 
-/// `NAME=VERSION` out of a line of `apt-get --print-uris`, in which the name of the file says both.
+/// Parses `NAME=VERSION` from a line of `apt-get --print-uris`, in which the name of the file contains both.
 fn name_and_version(line: &str) -> Option<String> {
     let file = line
         .strip_prefix('\'')?
@@ -491,7 +494,7 @@ fn name_and_version(line: &str) -> Option<String> {
     Some(format!("{name}={}", version.replace("%3a", ":")))
 }
 
-/// Reads the first paragraph of `apt-cache show`.
+/// Parses the first paragraph of `apt-cache show`.
 fn parse_record(text: &str) -> Option<Record> {
     let field = |name: &str| {
         let paragraph = text.lines().take_while(|line| !line.is_empty());
@@ -520,7 +523,7 @@ fn parse_record(text: &str) -> Option<Record> {
     })
 }
 
-/// Runs a program to its end; its output, or what it complained about in one line.
+/// Runs a program to its end; returns its output, or its complaint in one line.
 fn run(mut command: Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null()).output();
@@ -529,7 +532,7 @@ fn run(mut command: Command) -> Result<String, String> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    // apt marks what matters with E:, dpkg-deb has one or two lines.
+    // apt marks what matters with E:, dpkg-deb prints one or two lines.
     let lines = || errors.lines().map(str::trim).filter(|line| !line.is_empty());
     let marked: Vec<&str> = lines().filter_map(|line| line.strip_prefix("E: ")).collect();
     let said = if marked.is_empty() {

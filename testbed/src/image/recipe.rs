@@ -1,5 +1,5 @@
 //! The recipe of an image as it is written in TOML (`images/minimal.toml`), checked once. It names packages, programs
-//! and files; where they come from is `packages`' business.
+//! and files; the module `packages` finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::ImageError;
 use crate::lab::{ImageName, ImageSpec, OwnKernel, is_package_name};
 
-/// Debian's kernel with all its modules.
+/// Package of Debian's kernel with all its modules.
 const FULL_KERNEL: &str = "linux-image-amd64";
 
 /// A checked recipe.
@@ -19,7 +19,7 @@ pub struct Recipe {
     pub(super) name: String,
     pub(super) kernel: KernelPart,
     pub(super) own_kernel: Option<OwnKernel>,
-    /// Packages that are in the guest as a whole, with all they depend on.
+    /// Packages that the guest contains as a whole, with all their dependencies.
     pub(super) packages: BTreeSet<String>,
     pub(super) programs: Vec<Program>,
     pub(super) libraries: Vec<Library>,
@@ -55,7 +55,7 @@ pub(super) struct KernelPart {
     pub carry: Vec<String>,
 }
 
-/// A program out of a package.
+/// A program of a package.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Program {
@@ -65,7 +65,7 @@ pub(super) struct Program {
     pub applets: bool,
 }
 
-/// A shared library out of a package that no program of the recipe needs: for those that users bring.
+/// A shared library of a package that no program of the recipe needs: for programs that users bring.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Library {
@@ -73,31 +73,31 @@ pub(super) struct Library {
     pub package: String,
 }
 
-/// A program or shared library of weft's own.
+/// A program or shared library of Weft.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Own {
     pub name: String,
     pub path: String,
-    /// Other names of it; they take the place of applets.
+    /// Other names of the program; they take the place of applets.
     #[serde(default)]
     pub links: Vec<String>,
 }
 
 impl Recipe {
-    /// The recipe that weft carries inside.
+    /// Returns the recipe that is compiled into this program.
     ///
     /// # Panics
-    /// Never: a test reads it.
+    /// Never panics: a test parses it.
     #[must_use]
     pub fn minimal() -> Self {
         Self::parse(include_str!("../../../images/minimal.toml"), "minimal").expect("the recipe inside is right")
     }
 
-    /// The recipe of what a lab asks for.
+    /// Returns the recipe of what a lab asks for.
     ///
     /// # Panics
-    /// Never: a test reads all recipes that weft carries inside.
+    /// Never panics: a test parses all recipes that are compiled in.
     #[must_use]
     pub fn of(spec: &ImageSpec) -> Self {
         let mut recipe = match spec.recipe {
@@ -112,7 +112,7 @@ impl Recipe {
         recipe.packages.extend(spec.packages.iter().cloned());
         if recipe.root_is_on_disk() {
             recipe.kernel.load.extend(["erofs", "overlay"].map(str::to_owned));
-            // Busybox' shell takes its own programs, whatever the packages have under the same names.
+            // Busybox' shell prefers its own programs to those of the packages with equal names.
             recipe.packages.insert("dash".to_owned());
         }
         if spec.host_folders {
@@ -124,12 +124,12 @@ impl Recipe {
         recipe
     }
 
-    /// Whether the guest's root file system is on a disk, because it is too large for memory.
+    /// Returns whether the guest's root file system is on a disk, because it is too large for memory.
     pub(super) fn root_is_on_disk(&self) -> bool {
         !self.packages.is_empty()
     }
 
-    /// All that decides which packages there are.
+    /// Returns a key of everything that decides which packages there are.
     pub(super) fn packages_key(&self) -> String {
         let own_kernel = self.own_kernel.is_some();
         format!(
@@ -138,7 +138,7 @@ impl Recipe {
         )
     }
 
-    /// This recipe with what a second text adds to it: packages, modules and files, which take the place of those of the same path.
+    /// Extends the recipe by a second text: packages, modules and files, which replace those of an equal path.
     fn extended(mut self, text: &str, whence: &str) -> Result<Self, ImageError> {
         let added = Self::parse(text, whence)?;
         self.text += text;
@@ -153,10 +153,10 @@ impl Recipe {
         Ok(self)
     }
 
-    /// A recipe from a file.
+    /// Loads a recipe from a file.
     ///
     /// # Errors
-    /// When it cannot be read or is wrong.
+    /// Fails when it cannot be read or is wrong.
     pub fn load(path: &Path) -> Result<Self, ImageError> {
         let text = std::fs::read_to_string(path).map_err(|error| ImageError::io(path, error))?;
         Self::parse(&text, &path.display().to_string())

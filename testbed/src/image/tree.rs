@@ -1,6 +1,6 @@
-//! The file tree of an image and its initramfs: every entry once, in order, with fixed times and owners, so that the
-//! same ingredients give the same bytes. It is written with the `cpio` crate, uncompressed: unpacking costs a guest
-//! under TCG more than reading.
+//! The file tree of an image and its initramfs: every entry once, in order, with fixed times and owners, so that equal
+//! ingredients give equal bytes. The `cpio` crate writes it uncompressed: unpacking costs a guest under TCG more than
+//! reading.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,12 +15,12 @@ use super::kernel::Kernel;
 use super::packages::{Unpacked, libraries};
 use super::{ImageError, Recipe};
 
-/// Directories every guest has.
+/// Directories that every guest has.
 const DIRECTORIES: [&str; 11] = [
     "bin", "dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "var", "var/log",
 ];
 
-/// Links every guest has: one place for programs, under all its names.
+/// Links that every guest has: one place for programs, under all its names.
 const LINKS: [(&str, &str); 5] = [
     ("sbin", "bin"),
     ("usr/bin", "../bin"),
@@ -29,7 +29,7 @@ const LINKS: [(&str, &str); 5] = [
     ("var/run", "../run"),
 ];
 
-/// What packages hold for people and translators, and guests have no use for.
+/// Folders of packages that are for people and translators, and of no use to guests.
 const LEFT_OUT: [&str; 6] = [
     "usr/share/doc",
     "usr/share/info",
@@ -39,7 +39,7 @@ const LEFT_OUT: [&str; 6] = [
     "usr/share/bash-completion",
 ];
 
-/// Where programs look for libraries, and where they look for their loader.
+/// Folders in which programs search for libraries and for their loader.
 const LIBRARIES: &str = "lib/x86_64-linux-gnu";
 const LOADER_FOLDER: &str = "lib64";
 
@@ -61,11 +61,11 @@ pub(super) struct Entry {
     pub contents: Contents,
 }
 
-/// What is in a file, or where a link leads.
+/// The contents of a file, or the target of a link.
 #[derive(Clone, Debug)]
 pub(super) enum Contents {
     Bytes(Vec<u8>),
-    /// What is in this file, which stays as it is until the tree was written.
+    /// The contents of this file, which must not change until the tree was written.
     File(PathBuf),
 }
 
@@ -95,7 +95,7 @@ impl Contents {
 }
 
 impl Tree {
-    /// The tree of a recipe.
+    /// Builds the tree of a recipe.
     pub(super) fn of(
         recipe: &Recipe,
         unpacked: &Unpacked,
@@ -122,7 +122,7 @@ impl Tree {
                 }
             }
         }
-        // After the applets' links, so that a real program takes an applet's place.
+        // Packages come after the applets' links, so that a real program takes an applet's place.
         for folder in unpacked.whole() {
             tree.package(folder).map_err(|error| ImageError::io(folder, error))?;
         }
@@ -132,7 +132,7 @@ impl Tree {
             }
         }
         for (name, path) in libraries(recipe, unpacked, own)? {
-            // What the packages' own programs need was found with them.
+            // The libraries of the packages' own programs were found with them.
             let path = path.ok_or_else(|| {
                 ImageError::Binary(format!(
                     "a program or library of weft's own needs {name}, which no package of the recipe has"
@@ -161,7 +161,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The modules, the list of those to load, and what `modprobe` wants to know.
+    /// Adds the modules, the list of those to load, and the files of `modprobe`.
     fn modules(&mut self, kernel: &Kernel) -> Result<(), ImageError> {
         let folder = format!("lib/modules/{}", kernel.release);
         let files = kernel.modules.files();
@@ -209,7 +209,8 @@ impl Tree {
         self.entries.insert(path.to_owned(), entry);
     }
 
-    /// Puts the files of an unpacked package where they belong in a guest, which has one folder for programs and one for libraries.
+    /// Moves the files of an unpacked package to their places in a guest, which has one folder for programs and one for
+    /// libraries.
     fn package(&mut self, folder: &Path) -> io::Result<()> {
         let mut open = vec![folder.to_path_buf()];
         while let Some(directory) = open.pop() {
@@ -231,7 +232,7 @@ impl Tree {
                     open.push(path);
                 } else if meta.is_symlink() {
                     let target = fs::read_link(&path)?.to_string_lossy().into_owned();
-                    // `sbin/ip` may be a link to `bin/ip`: here both are the same place.
+                    // `sbin/ip` may be a link to `bin/ip`: here both have one place.
                     if place(&resolved(&below, &target)) != at {
                         self.link(&at, &target);
                     }
@@ -244,7 +245,8 @@ impl Tree {
         Ok(())
     }
 
-    /// What boots a guest whose root file system is on a disk: the agent and the modules that it loads.
+    /// Returns the part that boots a guest whose root file system is on a disk: the agent and the modules that it
+    /// loads.
     pub(super) fn boot_part(&self, kernel: &Kernel) -> Self {
         let mut part = Self::default();
         for path in ["dev", "proc", "sys"] {
@@ -266,7 +268,7 @@ impl Tree {
         super::erofs::write(&self.entries, path).map_err(|error| ImageError::io(path, error))
     }
 
-    /// Writes the initramfs.
+    /// Writes the tree as an initramfs.
     pub(super) fn write(&self, path: &Path) -> Result<(), ImageError> {
         let write = || -> io::Result<()> {
             let mut out = BufWriter::new(File::create(path)?);
@@ -283,7 +285,7 @@ impl Tree {
     }
 }
 
-/// Where a path leads when links between directories are followed.
+/// Returns where a path leads when links between directories are followed.
 fn place(path: &str) -> String {
     for (link, target) in LINKS {
         let target = target.trim_start_matches("../");
@@ -296,7 +298,7 @@ fn place(path: &str) -> String {
     path.to_owned()
 }
 
-/// The path that a link at `link` with this target means.
+/// Resolves a link at `link` with this target.
 fn resolved(link: &str, target: &str) -> String {
     if let Some(from_root) = target.strip_prefix('/') {
         return from_root.to_owned();
@@ -317,7 +319,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ImageError> {
     fs::read(path).map_err(|error| ImageError::io(path, error))
 }
 
-/// What a busybox can be called as.
+/// Returns the names under which a busybox can be called.
 fn applets(busybox: &Path) -> Result<Vec<String>, String> {
     let output = Command::new(busybox).arg("--list").stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{} cannot be run: {error}", busybox.display()))?;

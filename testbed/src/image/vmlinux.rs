@@ -1,5 +1,6 @@
-//! The kernel inside a bzImage, as QEMU starts it at its PVH entry: a guest then need not unpack it, which under TCG takes it
-//! longer than anything else it does before its first process. What cannot be unpacked, or has no such entry, stays a bzImage.
+//! The kernel inside a bzImage, as QEMU starts it at its PVH entry: a guest then need not unpack it, which under TCG
+//! takes longer than anything else before its first process. A kernel that cannot be unpacked, or has no such entry,
+//! stays a bzImage.
 
 use std::io::Read;
 
@@ -8,10 +9,10 @@ use object::{
     read::elf::{FileHeader, ProgramHeader},
 };
 
-/// Longest kernel that is unpacked, in bytes: several times what distributions have.
+/// Longest kernel that is unpacked, in bytes: several times those of distributions.
 const LEN_MAX: usize = 256 << 20;
 
-/// A bzImage's signature, the least version of its boot protocol that says where the payload is, and where it says that.
+/// Places in a bzImage of its signature, of the version of its boot protocol, and of the position of its payload.
 const SIGNATURE_OFFSET: usize = 0x202;
 const VERSION_OFFSET: usize = 0x206;
 const VERSION_MIN: u16 = 0x208;
@@ -19,24 +20,24 @@ const SETUP_SECTORS_OFFSET: usize = 0x1f1;
 const PAYLOAD_OFFSET: usize = 0x248;
 const PAYLOAD_LEN_OFFSET: usize = 0x24c;
 
-/// How the kinds of payloads begin.
+/// First bytes of each kind of payload.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 const LZ4_LEGACY: [u8; 4] = 0x184c_2102_u32.to_le_bytes();
 const XZ: [u8; 6] = *b"\xfd7zXZ\0";
 
-/// Most bytes that one block of a legacy LZ4 file unpacks to.
+/// Number of bytes that one block of a legacy LZ4 file unpacks to at most.
 const LZ4_BLOCK_LEN_MAX: usize = 8 << 20;
 
-/// The number of the note that says where the PVH entry is.
+/// Number of the note that contains the PVH entry.
 const XEN_ELFNOTE_PHYS32_ENTRY: u32 = 18;
 
-/// The kernel in `bz_image`, if QEMU can start it.
+/// Returns the kernel in `bz_image`, if QEMU can start it.
 pub(super) fn of(bz_image: &[u8]) -> Option<Vec<u8>> {
     unpack(bz_image).filter(|kernel| has_pvh_entry(kernel))
 }
 
-/// The kernel in `bz_image`, if it is packed in a way that is known here.
+/// Returns the kernel in `bz_image`, if its compression is known here.
 pub(super) fn unpack(bz_image: &[u8]) -> Option<Vec<u8>> {
     let Payload { packed, whole, len } = payload(bz_image)?;
     let kernel = if packed.starts_with(&LZ4_LEGACY) {
@@ -53,8 +54,8 @@ pub(super) fn unpack(bz_image: &[u8]) -> Option<Vec<u8>> {
     (kernel.len() == len).then_some(kernel)
 }
 
-/// Whether a driver may be built into an unpacked kernel. One that is has its name there, by which it is known in `/sys`; what
-/// has the name need not have the driver.
+/// Returns whether a driver may be built into an unpacked kernel. A built-in driver has its name there, by which it is
+/// known in `/sys`; a kernel that contains the name need not have the driver.
 pub(super) fn may_have_driver(kernel: &[u8], module: &str) -> bool {
     let with_dash = module.replace('_', "-");
     [module, &with_dash]
@@ -67,12 +68,13 @@ fn number(bytes: &[u8], offset: usize) -> Option<usize> {
     usize::try_from(u32::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 
-/// A packed kernel.
+/// The payload is a packed kernel.
 struct Payload<'a> {
     packed: &'a [u8],
-    /// With the length behind it, which gzip writes itself and the kernel's makers add to what other packers write.
+    /// Packed bytes with the length behind them, which gzip writes itself and the kernel's build adds to the output of
+    /// other packers.
     whole: &'a [u8],
-    /// What it unpacks to, in bytes.
+    /// Length of the unpacked kernel in bytes.
     len: usize,
 }
 
@@ -82,7 +84,7 @@ fn payload(bz_image: &[u8]) -> Option<Payload<'_>> {
     if !bz_image.get(SIGNATURE_OFFSET..)?.starts_with(b"HdrS") || version < VERSION_MIN {
         return None;
     }
-    // 0 means 4, for the sake of very old loaders.
+    // 0 means 4, for very old loaders.
     let sectors = match bz_image[SETUP_SECTORS_OFFSET] {
         0 => 4,
         sectors => usize::from(sectors),
@@ -97,7 +99,7 @@ fn payload(bz_image: &[u8]) -> Option<Payload<'_>> {
     })
 }
 
-/// Blocks, each behind its length.
+/// Unpacks blocks, each behind its length.
 fn unpack_lz4(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut kernel = Vec::new();
     while !rest.is_empty() {
@@ -118,7 +120,7 @@ fn read_all(unpacking: impl Read) -> Option<Vec<u8>> {
     (kernel.len() <= LEN_MAX).then_some(kernel)
 }
 
-/// Whether it is a 64-bit program with a note that says where QEMU is to enter it.
+/// Returns whether it is a 64-bit program with a note about QEMU's entry point.
 fn has_pvh_entry(kernel: &[u8]) -> bool {
     let note = || -> Option<bool> {
         let header = elf::FileHeader64::<Endianness>::parse(kernel).ok()?;
@@ -147,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// A 64-bit program with one note.
+    /// Makes a 64-bit program with one note.
     fn program(owner: &[u8; 4], number: u32) -> Vec<u8> {
         let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
         elf.resize(16, 0);
@@ -196,7 +198,7 @@ mod tests {
         ruzstd::encoding::compress_to_vec(contents, ruzstd::encoding::CompressionLevel::Uncompressed)
     }
 
-    /// Without the length at its end.
+    /// Packs without the length at the end.
     fn gzip(contents: &[u8]) -> Vec<u8> {
         let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         writer.write_all(contents).expect("memory");
@@ -245,7 +247,7 @@ mod tests {
             for place in 0..whole.len() {
                 let mut damaged = whole.clone();
                 damaged[place] ^= 0xff;
-                // Whatever it gives: it ends, and is a kernel or nothing.
+                // Any result is acceptable as long as it ends, and is a kernel or nothing.
                 assert!(of(&damaged).is_none_or(|kernel| has_pvh_entry(&kernel)), "{place}");
             }
         }

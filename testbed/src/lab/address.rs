@@ -1,4 +1,4 @@
-//! IPv4 addresses with a prefix length, and giving them out. Those of IPv6 are in `address6`.
+//! IPv4 addresses with a prefix length, and their assignment. Those of IPv6 are in `address6`.
 
 use std::{collections::BTreeSet, fmt, net::Ipv4Addr, str::FromStr};
 
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 pub struct Ipv4Net {
     /// Address of a host, or of the network itself.
     pub address: Ipv4Addr,
-    /// Bits that name the network, 8 to 30.
+    /// Number of bits that name the network, 8 to 30.
     pub prefix_len: u8,
 }
 
 impl Ipv4Net {
-    /// What QEMU's user-mode network uses for `uplink`.
+    /// Network that QEMU's user-mode network uses for `uplink`.
     pub const UPLINK: Self = Self {
         address: Ipv4Addr::new(10, 0, 2, 0),
         prefix_len: 24,
     };
 
-    /// The network `10.77.N.0/24`.
+    /// Returns the network `10.77.N.0/24`.
     #[must_use]
     pub const fn default_for(number: u8) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl Ipv4Net {
         u32::MAX << (32 - u32::from(self.prefix_len))
     }
 
-    /// The network this address is in, with all host bits zero.
+    /// Returns the network of this address, with all host bits zero.
     #[must_use]
     pub fn network(self) -> Self {
         Self {
@@ -42,26 +42,26 @@ impl Ipv4Net {
         }
     }
 
-    /// Whether `address` is in this network.
+    /// Returns whether `address` is in this network.
     #[must_use]
     pub fn contains(self, address: Ipv4Addr) -> bool {
         u32::from(address) & self.mask() == u32::from(self.address) & self.mask()
     }
 
-    /// Whether the two networks have an address in common.
+    /// Returns whether the two networks have an address in common.
     #[must_use]
     pub fn overlaps(self, other: Self) -> bool {
         self.contains(other.network().address) || other.contains(self.network().address)
     }
 
-    /// Whether this can be a host's own address: neither the network's nor the broadcast address.
+    /// Returns whether a host can have this address: it is neither the network's nor the broadcast address.
     #[must_use]
     pub fn is_host(self) -> bool {
         let host_bits = u32::from(self.address) & !self.mask();
         host_bits != 0 && host_bits != !self.mask()
     }
 
-    /// The lowest host address that is not in `taken`, or `None` when the network is full.
+    /// Returns the lowest host address that is not in `taken`, or `None` when the network is full.
     #[must_use]
     pub fn first_free(self, taken: &BTreeSet<Ipv4Addr>) -> Option<Self> {
         let network = u32::from(self.network().address);

@@ -1,4 +1,4 @@
-//! IPv6 networks of a lab and the addresses in them. Link-local addresses are the guests' own affair.
+//! The IPv6 networks of a lab and the addresses in them. Guests choose link-local addresses themselves.
 
 use std::{fmt, net::Ipv6Addr, str::FromStr};
 
@@ -10,13 +10,13 @@ use sha2::{Digest, Sha256};
 pub struct Ipv6Net {
     /// Address of a host, or of the network itself.
     pub address: Ipv6Addr,
-    /// Bits that name the network, 8 to 126.
+    /// Number of bits that name the network, 8 to 126.
     pub prefix_len: u8,
 }
 
 impl Ipv6Net {
-    /// The network with this number of the lab of this name: a unique local one, whose 40 free bits are the first of the SHA-256
-    /// hash of the name.
+    /// Returns the network `number` of the lab called `lab`: a unique local one, whose 40 free bits are the first of
+    /// the SHA-256 hash of the name.
     #[must_use]
     pub fn default_for(lab: &str, number: u16) -> Self {
         let hash = Sha256::digest(lab.as_bytes());
@@ -34,7 +34,7 @@ impl Ipv6Net {
         u128::MAX << (128 - u32::from(self.prefix_len))
     }
 
-    /// The network this address is in, with all host bits zero.
+    /// Returns the network of this address, with all host bits zero.
     #[must_use]
     pub fn network(self) -> Self {
         Self {
@@ -43,14 +43,14 @@ impl Ipv6Net {
         }
     }
 
-    /// Whether the two networks have an address in common.
+    /// Returns whether the two networks have an address in common.
     #[must_use]
     pub fn overlaps(self, other: Self) -> bool {
         let mask = self.mask() & other.mask();
         u128::from(self.address) & mask == u128::from(other.address) & mask
     }
 
-    /// The host with this number, or `None` when the network is too small.
+    /// Returns the host with this number, or `None` when the network is too small.
     #[must_use]
     pub fn host(self, number: u32) -> Option<Self> {
         let number = u128::from(number);
@@ -60,7 +60,8 @@ impl Ipv6Net {
         })
     }
 
-    /// Whether this can be a host's own address in a lab: not the network's, no multicast address, not link-local.
+    /// Returns whether a host in a lab can have this address: it is not the network's, no multicast address, and not
+    /// link-local.
     #[must_use]
     pub fn is_host(self) -> bool {
         self != self.network()
@@ -99,7 +100,7 @@ mod tests {
     #[test]
     fn a_lab_has_the_same_networks_everywhere_and_always() {
         let net = Ipv6Net::default_for("pair", 1);
-        // printf pair | sha256sum
+        // The expected value is from: printf pair | sha256sum
         assert_eq!(net.to_string(), "fd47:d8bd:4687:1::/64");
         assert_eq!(net.network(), net);
         assert!(!net.overlaps(Ipv6Net::default_for("pair", 2)));

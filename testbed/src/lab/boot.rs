@@ -1,4 +1,4 @@
-//! What a node boots: a recipe, a kernel of the user's own, or a disk image.
+//! What a node boots: a recipe, a kernel of the user, or a disk image.
 
 use std::path::PathBuf;
 
@@ -16,32 +16,32 @@ use super::{
 /// What a guest boots. All paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Boot {
-    /// The user space of a recipe.
+    /// The guest boots the user space of a recipe.
     Recipe {
-        /// What the image is made of.
+        /// Ingredients of the image.
         image: ImageSpec,
         /// Words added to the kernel's command line.
         append: String,
     },
-    /// Kernel and initramfs of the user.
+    /// The guest boots kernel and initramfs of the user.
     Kernel {
-        /// bzImage.
+        /// Path of the bzImage.
         kernel: PathBuf,
-        /// initramfs.
+        /// Path of the initramfs.
         initramfs: PathBuf,
         /// Words added to the kernel's command line.
         append: String,
     },
-    /// A disk image.
+    /// The guest boots a disk image.
     Disk {
-        /// qcow2 or raw image.
+        /// Path of the qcow2 or raw image.
         image: PathBuf,
-        /// Whether what the guest writes is kept.
+        /// Whether the guest's writes are kept.
         writable: bool,
     },
 }
 
-/// What the file says that a node boots.
+/// Checks what the file says that a node boots.
 pub(super) fn check(defaults: &DefaultsFile, folder: LabFolder<'_>, node: &NodeFile, problems: &mut Problems) -> Boot {
     let append = node
         .append
@@ -99,7 +99,7 @@ fn named_file(folder: LabFolder<'_>, path: &Spanned<PathBuf>, what: &str, proble
     full
 }
 
-/// The modules of a kernel of the user's own.
+/// Checks the modules of a user's kernel.
 fn modules(folder: LabFolder<'_>, node: &NodeFile, problems: &mut Problems) -> Option<PathBuf> {
     let modules = node.modules.as_ref()?;
     let full = folder.join(modules.get_ref());

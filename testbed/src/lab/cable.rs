@@ -1,5 +1,5 @@
-//! Settings of cables that are more than one quantity: limits of a queue, models of loss, kinds of jitter. Words and order
-//! are those of `tc`. What a cable does with them is `fabric`'s business.
+//! Settings of cables that are more than one quantity: limits of a queue, models of loss, kinds of jitter. Words and
+//! order are those of `tc`. The crate `fabric` applies them.
 
 use std::{fmt, str::FromStr};
 
@@ -12,7 +12,7 @@ use serde::{
 use super::units::{Share, Size, Span, written_as_text};
 use vnicd_protocol::{JitterDistribution, LinkChange, LinkSettings, QueueLevel};
 
-/// Most packets that a limit can be about.
+/// Largest number of packets in a limit.
 const PACKETS_MAX: u32 = vnicd_protocol::QUEUE_FRAMES_MAX;
 
 /// How full a queue may be. Written `64K`, `100 packets` or `20ms`.
@@ -27,7 +27,7 @@ pub enum QueueLimit {
 }
 
 impl QueueLimit {
-    /// What is set of a level, the first of its units.
+    /// Converts a level to a limit, in the first of its units.
     fn of(level: QueueLevel) -> Option<Self> {
         let QueueLevel { bytes, frames, ns } = level;
         bytes
@@ -36,7 +36,7 @@ impl QueueLimit {
             .or(ns.map(Self::Time))
     }
 
-    /// The level at which it is reached.
+    /// Returns the level at which the limit is reached.
     #[must_use]
     pub fn level(self) -> QueueLevel {
         match self {
@@ -46,13 +46,13 @@ impl QueueLimit {
         }
     }
 
-    /// The limit of the queue that is in force.
+    /// Returns the queue limit in force.
     #[must_use]
     pub fn of_queue(settings: &LinkSettings) -> Option<Self> {
         Self::of(settings.queue_max)
     }
 
-    /// Whether a queue that is limited to `limit` never grows beyond this, as far as equal units can tell.
+    /// Returns whether a queue that is limited to `limit` never grows beyond this, as far as equal units can tell.
     #[must_use]
     pub fn is_beyond(self, limit: Self) -> bool {
         match (self, limit) {
@@ -103,13 +103,13 @@ impl fmt::Display for QueueLimit {
 pub struct EcnThreshold(pub Option<QueueLimit>);
 
 impl EcnThreshold {
-    /// The threshold that is in force.
+    /// Returns the threshold in force.
     #[must_use]
     pub fn of(settings: &LinkSettings) -> Self {
         Self(QueueLimit::of(settings.ecn_above))
     }
 
-    /// The level above which packets are marked.
+    /// Returns the level above which packets are marked.
     #[must_use]
     pub fn level(self) -> QueueLevel {
         self.0.map_or(QueueLevel::NONE, QueueLimit::level)
@@ -158,20 +158,20 @@ written_as_text!(
 /// Which frames are lost by chance. Written `0.1%`, or as `tc` has the Gilbert-Elliott model: `gemodel P [R [1-H [1-K]]]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// Of those outside of a burst: 1-k.
+    /// Share of the frames outside of bursts that are lost: 1-k.
     pub outside: Share,
-    /// Behind which a burst begins: p. 0: there are none.
+    /// Probability that a burst begins behind a frame: p; 0 means that there are none.
     pub enter: Share,
-    /// Behind which it ends: r.
+    /// Probability that a burst ends behind a frame: r.
     pub leave: Share,
-    /// Of those in it: 1-h.
+    /// Share of the frames in a burst that are lost: 1-h.
     pub in_burst: Share,
 }
 
 const ALL: Share = Share(1_000_000);
 
 impl Loss {
-    /// The same for every frame.
+    /// Makes a model in which every frame has an equal chance of loss.
     fn even(outside: Share) -> Self {
         Self {
             outside,
@@ -179,7 +179,7 @@ impl Loss {
         }
     }
 
-    /// Bursts; what is not given is as in `tc`: no memory, all lost in a burst, none outside.
+    /// Makes a model with bursts; missing values are as in `tc`: no memory, all lost in a burst, none outside.
     fn bursts(enter: Share, leave: Option<Share>, in_burst: Option<Share>, outside: Option<Share>) -> Self {
         Self {
             outside: outside.unwrap_or_default(),
@@ -189,7 +189,7 @@ impl Loss {
         }
     }
 
-    /// The model that is in force.
+    /// Returns the model in force.
     #[must_use]
     pub fn of(settings: &LinkSettings) -> Self {
         Self {
@@ -200,7 +200,7 @@ impl Loss {
         }
     }
 
-    /// Puts this model in the place of the one before.
+    /// Replaces the former model by this one.
     pub fn set(self, change: &mut LinkChange) {
         change.loss_ppm = Some(self.outside.0);
         change.loss_enter_ppm = Some(self.enter.0);
@@ -244,7 +244,7 @@ impl fmt::Display for Loss {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "BurstLoss")]
 struct LossTable {
-    /// Probability that a burst of losses begins behind a frame (p).
+    /// Probability that a burst of loss begins behind a frame (p).
     enter: Share,
     /// Probability that it ends behind a frame (r; default: what `enter` leaves of 100%).
     leave: Option<Share>,

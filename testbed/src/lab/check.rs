@@ -1,5 +1,5 @@
-//! From the file as written to a checked lab. What belongs to one kind of thing is checked in the file of its name (`nodes`, `nics`,
-//! `trunks`, …), values of single keys where they are read (`units`, `settings`).
+//! Checks a lab file as written and makes a lab of it. Each kind of thing is checked in the file of its name (`nodes`,
+//! `nics`, `trunks`, …), values of single keys where they are read (`units`, `settings`).
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{
     switch, trunks,
 };
 
-/// Checks `file`. What it does not state stays as it is with the nodes and trunks that are in `before`, too.
+/// Checks `file`. Nodes and trunks that are also in `before` keep what the file does not state.
 pub(super) fn check(
     file: LabFile,
     stem: &str,

@@ -1,4 +1,4 @@
-//! How cloud-init sets up a node that boots an image of the user's own.
+//! How cloud-init sets up a node that boots an image of the user.
 
 use std::path::PathBuf;
 
@@ -11,23 +11,23 @@ use super::{
     problems::Problems,
 };
 
-/// Longest name of a user, as Debian's tools take it.
+/// Longest name of a user that Debian's tools accept.
 const USER_NAME_LEN_MAX: usize = 32;
 
-/// What cloud-init is told beside name and addresses.
+/// The settings for cloud-init in addition to name and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudInit {
-    /// A user to be made.
+    /// User to create.
     pub user: Option<String>,
     /// Password of that user, or of the image's own.
     pub password: Option<String>,
     /// Files with public ssh keys.
     pub ssh_keys: Vec<PathBuf>,
-    /// Whether our agent is put into the guest.
+    /// Whether Weft's agent is put into the guest.
     pub agent: bool,
 }
 
-/// What the file says about cloud-init in a node.
+/// Checks what the file says about cloud-init in a node.
 pub(super) fn check(folder: LabFolder<'_>, node: &NodeFile, boot: &Boot, problems: &mut Problems) -> Option<CloudInit> {
     let key = node.cloud_init.as_ref()?;
     let written = match key.get_ref() {

@@ -1,5 +1,5 @@
 //! Nodes that are written once and stand for several: `count = 8`. Each becomes a table of its own, with its number in
-//! place of `{n}` in the names and addresses; what follows from a name or an address is checked there like any other.
+//! place of `{n}` in names and addresses; the results are checked like any other values.
 
 use toml::Spanned;
 
@@ -9,10 +9,10 @@ use super::{
     problems::Problems,
 };
 
-/// Digits that a number may be padded to.
+/// Number of digits that a number may be padded to.
 const WIDTH_MAX: usize = 4;
 
-/// The nodes of a file, each that says `count` as often as it says.
+/// Returns the nodes of a file, each repeated as often as its `count` says.
 pub(super) fn expand(nodes: &[NodeFile], problems: &mut Problems) -> Vec<NodeFile> {
     let mut expanded = Vec::new();
     for node in nodes {
@@ -27,12 +27,12 @@ pub(super) fn expand(nodes: &[NodeFile], problems: &mut Problems) -> Vec<NodeFil
                 format!("a node cannot be there {} times", count.get_ref()),
                 format!("from 1 to {NODES_MAX}"),
             );
-            // What else is wrong with it is said, too.
+            // Other mistakes in it are reported, too.
             expanded.push(numbered(node, 1, problems));
             continue;
         }
         for number in 1..=u32::try_from(*count.get_ref()).unwrap_or(1) {
-            // One more than is possible is enough to be told so.
+            // One node more than possible is enough for the message.
             if expanded.len() <= NODES_MAX {
                 expanded.push(numbered(node, number, problems));
             }
@@ -41,7 +41,7 @@ pub(super) fn expand(nodes: &[NodeFile], problems: &mut Problems) -> Vec<NodeFil
     expanded
 }
 
-/// The `number`-th of the nodes that `node` stands for.
+/// Makes the node number `number` of those that `node` stands for.
 fn numbered(node: &NodeFile, number: u32, problems: &mut Problems) -> NodeFile {
     let mut text = |written: &Spanned<String>| match with_number(written.get_ref(), number) {
         Ok(text) => Spanned::new(written.span(), text),
@@ -73,7 +73,7 @@ fn numbered(node: &NodeFile, number: u32, problems: &mut Problems) -> NodeFile {
     }
 }
 
-/// `text` with `number` where it says `{n}`, `{n+K}` or either with `:0W` or `:0Wx` behind.
+/// Replaces `{n}`, `{n+K}` and either with `:0W` or `:0Wx` behind in `text` by `number`.
 fn with_number(text: &str, number: u32) -> Result<String, String> {
     let mut rest = text;
     let mut result = String::new();
@@ -88,7 +88,7 @@ fn with_number(text: &str, number: u32) -> Result<String, String> {
     Ok(result)
 }
 
-/// What stands between braces, with the number put in.
+/// Renders the number as the text between braces says.
 fn shown(inside: &str, number: u32) -> Option<String> {
     let (value, format) = match inside.split_once(':') {
         Some((value, format)) => (value, Some(format)),

@@ -1,4 +1,4 @@
-//! Which switches form one broadcast domain, and the networks of each. Gives out no address itself.
+//! Which switches form one broadcast domain, and the networks of each. This module assigns no address itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,13 +12,13 @@ use super::{Ipv4Net, Ipv6Net, file::LabFile, problems::Problems};
 pub(super) struct Domains {
     /// Domain of each switch, by position.
     pub(super) of_switch: Vec<usize>,
-    /// Network of each domain and whether the file said so (or an address implied it).
+    /// Network of each domain, and whether the file stated it (or an address implied it).
     pub(super) subnets: Vec<(Ipv4Net, bool)>,
-    /// Addresses that have an owner, by domain.
+    /// Addresses in use, by domain.
     pub(super) taken: Vec<BTreeSet<Ipv4Addr>>,
-    /// IPv6 network of each domain and whether the file said so (or an address implied it).
+    /// IPv6 network of each domain, and whether the file stated it (or an address implied it).
     pub(super) subnets6: Vec<(Ipv6Net, bool)>,
-    /// IPv6 addresses that have an owner, by domain, and whether the file states them.
+    /// IPv6 addresses in use, by domain, and whether the file states them.
     pub(super) taken6: Vec<BTreeMap<Ipv6Addr, bool>>,
     /// Addresses that nodes of a running lab have and keep, by domain.
     pub(super) kept: Vec<BTreeSet<Ipv4Addr>>,
@@ -37,7 +37,7 @@ impl Domains {
         }
     }
 
-    /// False when the two were joined before.
+    /// Joins two domains; returns false when they were joined before.
     pub(super) fn join(&mut self, a: usize, b: usize) -> bool {
         let (keep, drop) = (
             self.of_switch[a].min(self.of_switch[b]),
@@ -66,7 +66,8 @@ impl Domains {
                 Ok(net) => self.state(self.of_switch[index], net, text.span(), problems),
             }
         }
-        // An address of the file implies the network where no switch states one. One in a VLAN may be of the VLAN's own network.
+        // An address of the file implies the network where no switch states one. An address in a VLAN may belong to the
+        // VLAN's network.
         let nics = file.node.iter().flat_map(|node| node.nic.iter().flatten());
         for nic in nics.filter(|nic| !nic.has_vlans()) {
             let switch = match &nic.switch {
@@ -97,7 +98,7 @@ impl Domains {
         }
     }
 
-    /// The same for IPv6, in the lab of this name.
+    /// Sets the IPv6 networks of the domains, in the lab called `lab`.
     pub(super) fn set_subnets6(&mut self, lab: &str, file: &LabFile, switches: &[String], problems: &mut Problems) {
         let default = |number: usize| Ipv6Net::default_for(lab, u16::try_from(number + 1).unwrap_or(u16::MAX));
         self.subnets6 = (0..switches.len()).map(|number| (default(number), false)).collect();
@@ -117,7 +118,8 @@ impl Domains {
                 Ok(net) => (*subnet, *stated) = (net, true),
             }
         }
-        // An address of the file implies the network where no switch states one. One in a VLAN may be of the VLAN's own network.
+        // An address of the file implies the network where no switch states one. An address in a VLAN may belong to the
+        // VLAN's network.
         let nics = file.node.iter().flat_map(|node| node.nic.iter().flatten());
         for nic in nics.filter(|nic| !nic.has_vlans()) {
             let switch = match &nic.switch {

@@ -1,22 +1,22 @@
-//! Mistakes in a lab file, shown with file, line, column, the line itself and what would be right.
-//! Does not decide what a mistake is.
+//! Mistakes in a lab file, shown with file, line, column, the line itself and the correction. Other modules decide what
+//! is a mistake.
 
 use std::{fmt, ops::Range};
 
-/// Mistakes shown at once; more would scroll the first ones away.
+/// Number of mistakes shown at a time; more would scroll the first ones away.
 pub const PROBLEMS_SHOWN_MAX: usize = 20;
 
-/// Characters shown of a line.
+/// Number of characters shown of a line.
 const LINE_CHARS_MAX: usize = 160;
 
-/// One mistake.
+/// A mistake in a lab file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Bytes of the file it is about.
+    /// Range of bytes of the file that it is about.
     pub span: Range<usize>,
-    /// What is wrong.
+    /// Description of the mistake.
     pub message: String,
-    /// What would be right.
+    /// How to correct it.
     pub help: String,
 }
 
@@ -29,7 +29,7 @@ pub struct LabError {
 }
 
 impl LabError {
-    /// `file` is the name shown, `text` what was read from it.
+    /// Makes the error; `file` is the name shown, `text` what was read from it.
     #[must_use]
     pub fn new(file: &str, text: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.span.start);
@@ -40,13 +40,13 @@ impl LabError {
         }
     }
 
-    /// The mistakes, in the order of the file.
+    /// Returns the mistakes, in the order of the file.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Line and column of a byte, both from 1; columns count characters.
+    /// Returns line and column of a byte, both from 1; columns count characters.
     #[must_use]
     pub fn position(&self, byte: usize) -> (usize, usize) {
         let mut byte = byte.min(self.text.len());
@@ -88,14 +88,15 @@ impl fmt::Display for LabError {
 
 impl std::error::Error for LabError {}
 
-/// Text of a file without what could command a terminal.
+/// Removes characters from the text of a file that a terminal would interpret.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect()
 }
 
-/// What is shown of a line, and where in that the character at `at` stands: of a long line, the part around it.
+/// Returns the part of a line that is shown, and the position in it of the character at `at`: of a long line, the part
+/// around it.
 fn excerpt(line: &str, at: usize) -> (String, usize) {
     let before = at.saturating_sub(LINE_CHARS_MAX / 2);
     let part: String = line.chars().skip(before).take(LINE_CHARS_MAX).collect();
@@ -113,7 +114,7 @@ fn excerpt(line: &str, at: usize) -> (String, usize) {
     )
 }
 
-/// Turns what the TOML reader says into a problem; unknown keys get the nearest known one.
+/// Converts an error of the TOML reader to a problem; unknown keys get the nearest known one.
 pub(super) fn from_toml(error: &toml::de::Error) -> Problem {
     let span = error.span().unwrap_or(0..0);
     let message = error.message().lines().next().unwrap_or("not a TOML file").to_owned();
@@ -148,7 +149,7 @@ pub(super) fn from_toml(error: &toml::de::Error) -> Problem {
             help,
         };
     }
-    // The sentences of `units` carry their own remedy behind the colon.
+    // The sentences of `units` contain their remedy behind the colon.
     if let Some((what, right)) = message.split_once(": write ") {
         return Problem {
             span,
@@ -170,7 +171,7 @@ pub(super) fn from_toml(error: &toml::de::Error) -> Problem {
             help: format!("expected here: {}", expected_words(expected)),
         };
     }
-    // How the reader refuses whatever cannot name one of several words.
+    // This is how the reader refuses a value that cannot be one of several words.
     if message == "wanted string or table" {
         return Problem {
             span,
@@ -192,7 +193,7 @@ pub(super) fn from_toml(error: &toml::de::Error) -> Problem {
     }
 }
 
-/// What the TOML reader found, in the words of a lab file instead of those of the language this is written in.
+/// Translates what the TOML reader found from Rust's words to those of a lab file.
 fn found_words(found: &str) -> String {
     if let Some(what) = found.strip_prefix("invalid type: ") {
         return format!("wrong kind of value: {}", value_words(what));
@@ -206,7 +207,7 @@ fn found_words(found: &str) -> String {
     found.to_owned()
 }
 
-/// Serde's name of a value: `string "two"`, `integer `5``, `map`.
+/// Translates serde's name of a value: `string "two"`, `integer `5``, `map`.
 fn value_words(what: &str) -> String {
     for (prefix, word) in [
         ("string ", "the text "),
@@ -226,7 +227,7 @@ fn value_words(what: &str) -> String {
     }
 }
 
-/// What serde would have liked: its own types by name, everything else in our words already.
+/// Translates what serde expected: its own types by name; everything else is in our words already.
 fn expected_words(expected: &str) -> String {
     match expected {
         "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "a whole number, without quotes".to_owned(),
@@ -244,12 +245,12 @@ fn expected_words(expected: &str) -> String {
     }
 }
 
-/// Takes serde's "unknown field `a`, expected one of `b`, `c`" apart.
+/// Splits serde's "unknown field `a`, expected one of `b`, `c`" into its names.
 fn unknown_field(message: &str) -> Option<(String, Vec<String>)> {
     split_expected(message.strip_prefix("unknown field `")?)
 }
 
-/// Takes serde's "unknown variant `a`, expected one of `b`, `c`" apart.
+/// Splits serde's "unknown variant `a`, expected one of `b`, `c`" into its names.
 fn unknown_variant(message: &str) -> Option<(String, Vec<String>)> {
     split_expected(message.strip_prefix("unknown variant `")?)
 }
@@ -262,7 +263,7 @@ fn split_expected(rest: &str) -> Option<(String, Vec<String>)> {
     ))
 }
 
-/// The known name most like `name`, if one is like enough to be a slip.
+/// Returns the known name that is most similar to `name`, if it is similar enough for a typing mistake.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|candidate| {

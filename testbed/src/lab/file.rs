@@ -1,6 +1,6 @@
 //! The lab file as it is written: one struct per TOML table, every key documented (the JSON schema is made from these).
-//! What is missing stays `None` here; `check` fills it in and finds the mistakes that need more than one key to see. Numbers
-//! are read as any whole number, so that `check` answers one that is out of range with the range.
+//! Missing keys stay `None` here; `check` fills them in and finds the mistakes that involve more than one key. Numbers
+//! are read as any whole number, so that `check` can answer one that is out of range with the range.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
@@ -382,12 +382,12 @@ pub struct NicFile {
 }
 
 impl NicFile {
-    /// Whether it says in which VLANs the NIC is.
+    /// Returns whether the table says in which VLANs the NIC is.
     pub fn has_vlans(&self) -> bool {
         self.vlan.is_some() || self.vlans.is_some()
     }
 
-    /// Whether it says that the NIC is connected to itself.
+    /// Returns whether the table says that the NIC is connected to itself.
     pub fn is_loopback(&self) -> bool {
         self.loopback.as_ref().is_some_and(|on| *on.get_ref())
     }
@@ -450,7 +450,7 @@ pub struct DmaFile {
     pub setup: Option<Spanned<Span>>,
     /// Transfer rate (default `unlimited`).
     pub rate: Option<Rate>,
-    /// Transfers under way at a time (1 to 16; default 1).
+    /// Number of simultaneous transfers (1 to 16; default 1).
     #[schemars(with = "Option<u32>")]
     pub parallelism: Option<Spanned<i64>>,
 }
@@ -478,7 +478,7 @@ impl From<SteeringMode> for vnicd_protocol::SteeringMode {
 }
 
 impl SteeringMode {
-    /// The name used in files, on the command line and by the card.
+    /// Returns the name used in files, on the command line and by the card.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -535,7 +535,7 @@ pub struct LinkFile {
     /// Largest payload the link carries (68 to 9000; default 9000).
     #[schemars(with = "Option<u32>")]
     pub mtu: Option<Spanned<i64>>,
-    /// Probability that a frame is lost; or bursts of losses (the Gilbert-Elliott model).
+    /// Probability that a frame is lost; or bursts of loss (the Gilbert-Elliott model).
     pub loss: Option<Loss>,
     /// Lose every Nth frame (default 0: none).
     #[schemars(with = "Option<u32>")]
@@ -552,7 +552,8 @@ pub struct LinkFile {
     pub corrupt: Option<Share>,
     /// Deliver corrupted frames instead of dropping them as a real frame check sequence would.
     pub corrupt_past_fcs: Option<bool>,
-    /// Seed of the random choices: the same seed, the same faults. Each direction of each cable draws its own from it.
+    /// Seed of the random choices: equal seeds give equal faults. Each direction of each cable draws its own sequence
+    /// from it.
     pub seed: Option<u64>,
 }
 

@@ -1,22 +1,22 @@
-//! The folder of a lab file, which the paths in the file are relative to. The model opens no file: whoever reads the lab file says what is
-//! at a path.
+//! The folder of a lab file, which the paths in the file are relative to. The model opens no file: the reader of the
+//! lab file reports what is at a path.
 
 use std::path::{Path, PathBuf};
 
-/// What is at a path.
+/// The kinds of things at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtPath {
-    /// A file.
+    /// A file is at the path.
     File,
-    /// A folder.
+    /// A folder is at the path.
     Folder,
-    /// Something else, such as a device.
+    /// Something else is at the path, such as a device.
     Other,
-    /// Nothing, or nothing that can be seen.
+    /// Nothing is at the path, or nothing that can be seen.
     Nothing,
 }
 
-/// A folder with what is in it.
+/// A folder with its contents.
 #[derive(Clone, Copy)]
 pub struct LabFolder<'a> {
     path: &'a Path,
@@ -24,19 +24,19 @@ pub struct LabFolder<'a> {
 }
 
 impl<'a> LabFolder<'a> {
-    /// The folder `path`, in which `look_up` says what is at a full path.
+    /// Makes a folder at `path`, in which `look_up` reports what is at a full path.
     #[must_use]
     pub fn new(path: &'a Path, look_up: &'a dyn Fn(&Path) -> AtPath) -> Self {
         Self { path, look_up }
     }
 
-    /// For a lab file that names no files.
+    /// Makes a folder for a lab file that names no files.
     #[must_use]
     pub fn without_files(path: &'a Path) -> Self {
         Self::new(path, &|_| AtPath::Nothing)
     }
 
-    /// The full path of one that is relative to the folder.
+    /// Returns the full path of one that is relative to the folder.
     pub(super) fn join(self, path: &Path) -> PathBuf {
         self.path.join(path)
     }

@@ -1,4 +1,4 @@
-//! How much memory a node has: what the file says, within what its image needs and QEMU can give.
+//! The memory of a node: as the file says, within the needs of its image and the limits of QEMU.
 
 use super::{
     Boot,
@@ -7,25 +7,27 @@ use super::{
 };
 use crate::guest_memory::MEMORY_MIB_MIN;
 
-/// Largest guest memory.
+/// Largest guest memory in MiB.
 const MEMORY_MIB_MAX: u64 = 64 << 10;
 
-/// Memory of a node that says nothing.
+/// Default memory of a node in MiB.
 const DEFAULT_MIB: u32 = MEMORY_MIB_MIN;
 
-/// Memory of a node that says nothing and mounts folders of the host.
+/// Default memory in MiB of a node that mounts folders of the host.
 const HOST_FOLDERS_DEFAULT_MIB: u32 = 192;
 
-/// Memory of a node that says nothing and has its root file system on a disk.
+/// Default memory in MiB of a node that has its root file system on a disk.
 const ON_DISK_DEFAULT_MIB: u32 = 256;
 
-/// Memory of a node whose root file system is on a disk: what the guest writes is in memory, and larger programs run in it.
+/// Least memory in MiB of a node whose root file system is on a disk: the guest's writes are kept in memory, and larger
+/// programs run in it.
 const ON_DISK_MIB_MIN: u64 = 192;
 
-/// Memory of a node that mounts folders of the host: its kernel has the drivers for that, and is larger.
+/// Least memory in MiB of a node that mounts folders of the host: its kernel is larger, since it has the drivers for
+/// that.
 const HOST_FOLDERS_MIB_MIN: u64 = 160;
 
-/// The memory of a node, in MiB.
+/// Returns the memory of a node, in MiB.
 pub(super) fn memory_mib(defaults: &DefaultsFile, node: &NodeFile, boot: &Boot, problems: &mut Problems) -> u32 {
     let (min, default, why) = match boot {
         Boot::Recipe { image, .. } if image.root_is_on_disk() => (

@@ -1,5 +1,5 @@
-//! A lab: nodes, switches and what joins them, read from a TOML file and checked into values that cannot be wrong.
-//! A model without I/O: [`crate::lab_file`] reads the file and says what is at the paths that it names.
+//! A lab: nodes, switches and cables, read from a TOML file and checked into values that cannot be wrong. This is a
+//! model without I/O: [`crate::lab_file`] reads the file and reports what is at the paths that it names.
 
 mod address;
 mod address6;
@@ -51,27 +51,28 @@ use vnicd_protocol::{
     VlanSettings,
 };
 
-/// Nodes of one lab: more than a machine that runs TCG guests can hold, and the span of derived MAC addresses is far.
+/// Number of nodes of one lab: more than a machine that runs TCG guests can handle, and far within the range of derived
+/// MAC addresses.
 pub const NODES_MAX: usize = 64;
-/// NICs of one node: QEMU's q35 board has about thirty PCI slots, and each NIC is a vhost-user session.
+/// Number of NICs of one node: QEMU's q35 board has about thirty PCI slots, and each NIC is a vhost-user session.
 pub const NICS_MAX: usize = 8;
-/// Switches of one lab, each a thread of `vnicd` under load.
+/// Number of switches of one lab, each a thread of `vnicd` under load.
 pub const SWITCHES_MAX: usize = 16;
-/// Queue pairs of one NIC: what `vnicd` offers at most.
+/// Number of queue pairs of one NIC: the most that `vnicd` supports.
 pub const QUEUE_PAIRS_MAX: u16 = vnicd_protocol::QUEUE_PAIRS_MAX;
-/// Processors of one node.
+/// Number of processors of one node.
 pub const CPUS_MAX: u32 = 16;
-/// Characters of a lab, node or switch name: sockets named after them must fit into 107 bytes.
+/// Length of a lab, node or switch name in characters: sockets named after them must fit into 107 bytes.
 pub const NAME_LEN_MAX: usize = 24;
 
 /// A checked lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lab {
-    /// Name, also of the folder for its sockets.
+    /// Name of the lab, also of the folder for its sockets.
     pub name: String,
     /// Names of the switches.
     pub switches: Vec<String>,
-    /// How those of them work that are not as switches usually are.
+    /// Settings of those switches that differ from the default.
     pub switch_settings: BTreeMap<String, SwitchSettings>,
     /// Guests in the order of the file.
     pub nodes: Vec<Node>,
@@ -79,15 +80,15 @@ pub struct Lab {
     pub trunks: Vec<Trunk>,
 }
 
-/// One guest.
+/// A guest of the lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Name and host name.
+    /// Name of the node and host name of the guest.
     pub name: String,
-    /// Its place in the lab, which addresses and seeds that the file does not state are made from. The position in the file, but
-    /// a node keeps its place when others of a running lab go.
+    /// Place in the lab, from which addresses and seeds are derived that the file does not state. It is the position in
+    /// the file, but a node keeps its place when others are removed from a running lab.
     pub place: usize,
-    /// Processors, 1 to [`CPUS_MAX`].
+    /// Number of processors, 1 to [`CPUS_MAX`].
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
@@ -95,96 +96,97 @@ pub struct Node {
     pub nics: Vec<Nic>,
     /// Whether there is a QEMU user-mode NIC behind the others.
     pub uplink: bool,
-    /// Whether IPv6 runs in it.
+    /// Whether IPv6 runs in the guest.
     pub ipv6: bool,
-    /// What it boots.
+    /// What the guest boots.
     pub boot: Boot,
-    /// What is set up in it, if it boots a recipe.
+    /// What is set up in the guest, if it boots a recipe.
     pub setup: Setup,
-    /// The user's words about it.
+    /// Labels of the user.
     pub labels: BTreeMap<String, String>,
-    /// How cloud-init sets it up, if its image has that.
+    /// How cloud-init sets the guest up, if its image has that.
     pub cloud_init: Option<CloudInit>,
 }
 
 impl Node {
-    /// Whether our agent runs in it for certain, so that it is waited for.
+    /// Returns whether Weft's agent runs in the guest for certain, so that it is waited for.
     #[must_use]
     pub fn has_agent(&self) -> bool {
         matches!(self.boot, Boot::Recipe { .. }) || self.cloud_init.as_ref().is_some_and(|cloud_init| cloud_init.agent)
     }
 }
 
-/// One NIC with its cable.
+/// A NIC with its cable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
-    /// Switch it is plugged into.
+    /// Switch that it is plugged into.
     pub switch: String,
-    /// Its MAC address.
+    /// MAC address.
     #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub mac: MacAddr,
-    /// Its IPv4 address, if it shall have one.
+    /// IPv4 address, if there is one.
     #[serde(serialize_with = "as_text_if_any", deserialize_with = "from_text_if_any")]
     pub address: Option<Ipv4Net>,
-    /// Its IPv6 address, if it shall have one beside the link-local one.
+    /// IPv6 address in addition to the link-local one, if there is one.
     #[serde(serialize_with = "as_text_if_any", deserialize_with = "from_text_if_any")]
     pub address6: Option<Ipv6Net>,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub queue_pairs: u16,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Checksum and segmentation offloads.
+    /// Whether checksum and segmentation offloads are on.
     pub offloads: bool,
-    /// Connected to itself, as a copy engine, and to no switch.
+    /// Whether it is connected to itself, as a copy engine, and to no switch.
     pub loopback: bool,
-    /// Interrupt coalescing.
+    /// Settings of interrupt coalescing.
     pub coalescing: CoalescingSettings,
-    /// Modelled DMA engine.
+    /// Settings of the modelled DMA engine.
     pub dma: DmaSettings,
-    /// Choice of receive queues.
+    /// Settings of the choice of receive queues.
     pub steering: SteeringSettings,
-    /// Misordering injector.
+    /// Settings of the misordering injector.
     pub misorder: MisorderSettings,
-    /// Its VLANs at the switch, if the file says which.
+    /// VLANs at the switch, if the file names them.
     pub vlans: Option<VlanSettings>,
-    /// The cable.
+    /// Settings of the cable.
     pub link: PortLinks,
 }
 
 /// A link between two switches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trunk {
-    /// First switch.
+    /// Name of the first switch.
     pub a: String,
-    /// Second switch.
+    /// Name of the second switch.
     pub b: String,
-    /// Its place among the trunks, as [`Node::place`] is.
+    /// Place among the trunks, as [`Node::place`].
     pub place: usize,
-    /// VLANs that it carries, if the file says which.
+    /// VLANs that the trunk carries, if the file names them.
     pub vlans: Option<VlanSettings>,
-    /// Name of its aggregate.
+    /// Name of the aggregate.
     pub aggregate: Option<String>,
-    /// What it costs in the spanning tree, if the file says so.
+    /// Path cost in the spanning tree, if the file states it.
     pub stp_cost: Option<u32>,
-    /// The cable.
+    /// Settings of the cable.
     pub link: TrunkLinks,
 }
 
 impl Lab {
-    /// Checks the text of a lab file that names no files; `shown` names it in messages, `stem` is its default name, `folder` the place
-    /// that paths in it are relative to.
+    /// Checks the text of a lab file that names no files; `shown` is its name in messages, `stem` its default name,
+    /// `folder` what paths in it are relative to.
     ///
     /// # Errors
-    /// Every mistake with line and column.
+    /// Fails with every mistake, with line and column.
     pub fn parse(text: &str, shown: &str, stem: &str, folder: &Path) -> Result<Self, LabError> {
         Self::parse_in(text, shown, stem, LabFolder::without_files(folder), None)
     }
 
-    /// As [`Lab::parse`], for a file that may name others, and for a lab that runs as `before`: what the file does not state (MAC
-    /// addresses, IP addresses, seeds) stays with the nodes and trunks that are there in both, wherever they stand in the file.
+    /// Checks like [`Lab::parse`] a file that may name others, for a lab that runs as `before`: nodes and trunks that
+    /// are in both keep what the file does not state (MAC addresses, IP addresses, seeds), wherever they are in the
+    /// file.
     ///
     /// # Errors
-    /// Every mistake with line and column.
+    /// Fails with every mistake, with line and column.
     pub fn parse_in(
         text: &str,
         shown: &str,
@@ -197,13 +199,13 @@ impl Lab {
         check::check(file, stem, folder, before).map_err(|problems| LabError::new(shown, text, problems))
     }
 
-    /// The node of that name.
+    /// Returns the node of that name.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// Every NIC with its port name `node.ethN`.
+    /// Returns every NIC with its port name `node.ethN`.
     pub fn ports(&self) -> impl Iterator<Item = (String, &Node, &Nic)> {
         self.nodes.iter().flat_map(|node| {
             node.nics
@@ -215,13 +217,13 @@ impl Lab {
 }
 
 impl Node {
-    /// The first IPv4 address, the one that its name means in the other guests.
+    /// Returns the first IPv4 address, which the name of the node stands for in the other guests.
     #[must_use]
     pub fn address(&self) -> Option<Ipv4Net> {
         self.nics.iter().find_map(|nic| nic.address)
     }
 
-    /// The first IPv6 address, if IPv6 runs in it.
+    /// Returns the first IPv6 address, if IPv6 runs in the guest.
     #[must_use]
     pub fn address6(&self) -> Option<Ipv6Net> {
         self.nics.iter().find_map(|nic| nic.address6).filter(|_| self.ipv6)
@@ -249,13 +251,13 @@ fn from_text_if_any<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
         .transpose()
 }
 
-/// Name of a NIC in `vnicd` and on the command line.
+/// Returns the name of a NIC in `vnicd` and on the command line.
 #[must_use]
 pub fn port_name(node: &str, nic: usize) -> String {
     format!("{node}.eth{nic}")
 }
 
-/// The JSON schema of the lab file, shipped as `testbed/lab.schema.json`.
+/// Makes the JSON schema of the lab file, shipped as `testbed/lab.schema.json`.
 #[must_use]
 pub fn schema() -> String {
     let schema = schemars::schema_for!(LabFile);

@@ -1,4 +1,4 @@
-//! Names of labs, nodes and switches: which are possible, which are taken, and which switch one means.
+//! The names of labs, nodes and switches: which are valid, which are taken, and which switch a name refers to.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use toml::Spanned;
 
 use super::{NAME_LEN_MAX, error::nearest, problems::Problems};
 
-/// Whether a lab, node or switch may have this name.
+/// Returns whether a lab, node or switch may have this name.
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=NAME_LEN_MAX).contains(&name.len())
         && name
@@ -27,7 +27,7 @@ pub(super) fn checked_name(name: &Spanned<String>, what: &str, problems: &mut Pr
     name.get_ref().clone()
 }
 
-/// Names of nodes and switches share one space, so that `weft` never has to ask which is meant.
+/// Checks that a name is unique. Nodes and switches share one name space, so that a name is never ambiguous to `weft`.
 pub(super) fn check_unique(
     name: &Spanned<String>,
     what: &'static str,
@@ -44,7 +44,7 @@ pub(super) fn check_unique(
     }
 }
 
-/// Position of the switch of that name; notes a mistake when there is none.
+/// Returns the position of the switch of that name; notes a mistake when there is none.
 pub(super) fn find_switch(name: &Spanned<String>, switches: &[String], problems: &mut Problems) -> Option<usize> {
     let found = switches.iter().position(|switch| switch == name.get_ref());
     if found.is_none() {

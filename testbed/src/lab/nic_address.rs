@@ -6,7 +6,8 @@ use toml::Spanned;
 
 use super::{Ipv4Net, Ipv6Net, domains::Domains, file::NicFile, problems::Problems};
 
-/// The IPv4 address of a card: as the file says, the one that it has in the running lab (`kept`), or a free one.
+/// Chooses the IPv4 address of a card: as the file says, the one that it has in the running lab (`kept`), or a free
+/// one.
 pub(super) fn nic_address(
     nic: &NicFile,
     node: &Spanned<String>,
@@ -17,7 +18,7 @@ pub(super) fn nic_address(
     let subnet = domains.subnets[domain].0;
     let Some(text) = &nic.address else {
         if nic.is_loopback() {
-            // Nobody could answer.
+            // A NIC that is connected to itself has no peer that could answer.
             return None;
         }
         let owned = domains.taken[domain].union(&domains.kept[domain]).copied().collect();
@@ -57,7 +58,7 @@ pub(super) fn nic_address(
     None
 }
 
-/// The IPv6 address of a NIC: as the file says, or with the host number of its IPv4 address.
+/// Chooses the IPv6 address of a NIC: as the file says, or with the host number of its IPv4 address.
 pub(super) fn nic_address6(
     nic: &NicFile,
     node: &Spanned<String>,
@@ -77,7 +78,7 @@ pub(super) fn nic_address6(
     Some(found)
 }
 
-/// The IPv6 address with the host number of an IPv4 address.
+/// Derives the IPv6 address with the host number of an IPv4 address.
 fn derived6(
     node: &Spanned<String>,
     (domain, address): (usize, Ipv4Net),
@@ -85,7 +86,7 @@ fn derived6(
     problems: &mut Problems,
 ) -> Option<Ipv6Net> {
     if address.network() != domains.subnets[domain].0 {
-        // A VLAN with a network of its own.
+        // The address belongs to a VLAN with a network of its own.
         return None;
     }
     let subnet = domains.subnets6[domain].0;
@@ -105,7 +106,7 @@ fn derived6(
     found
 }
 
-/// The IPv6 address that the file states, if it can be one in `subnet`.
+/// Returns the IPv6 address that the file states, if it is valid in `subnet`.
 fn stated6(nic: &NicFile, text: &Spanned<String>, subnet: Ipv6Net, problems: &mut Problems) -> Option<Ipv6Net> {
     let (message, help) = match text.get_ref().parse::<Ipv6Net>() {
         Err(message) => (message, "write it as \"fd00::7/64\", or \"none\""),
@@ -123,7 +124,7 @@ fn stated6(nic: &NicFile, text: &Spanned<String>, subnet: Ipv6Net, problems: &mu
     None
 }
 
-/// Notes that an IPv6 address has an owner, and a mistake if it had one.
+/// Notes that an IPv6 address is in use, and a mistake if it was in use before.
 fn take6(
     (domain, found): (usize, Ipv6Net),
     is_stated: bool,
@@ -132,7 +133,8 @@ fn take6(
     problems: &mut Problems,
 ) {
     let was_stated = domains.taken6[domain].insert(found.address, is_stated);
-    // Two that are both made from an IPv4 address are alike because that one was taken twice, which was said.
+    // Two addresses that are both derived from an IPv4 address are equal because that one was taken twice, which was
+    // reported.
     if was_stated.is_some_and(|was_stated| was_stated || is_stated) {
         let message = format!("the address {} is taken by another NIC", found.address);
         let help = "another one; those that no `address6` states have the host number of the IPv4 address";

@@ -1,4 +1,5 @@
-//! Checks the cards of nodes: switch, MAC address, queues, cable and settings. Their IP addresses are chosen in `nic_address`.
+//! Checks the cards of nodes: switch, MAC address, queues, cable and settings. The module `nic_address` chooses their
+//! IP addresses.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use super::{
     settings, switch,
 };
 
-/// What the checks of cards look at and remember.
+/// The context and the state of the checks of cards.
 pub(super) struct Nics<'a> {
     pub(super) file: &'a LabFile,
     pub(super) before: Option<&'a Lab>,
@@ -28,7 +29,7 @@ pub(super) struct Nics<'a> {
 }
 
 impl Nics<'_> {
-    /// Stated addresses are taken before any is given out, so that the order in the file does not matter.
+    /// Takes the stated addresses before any is assigned, so that the order in the file does not matter.
     pub(super) fn take_stated_addresses(&self, domains: &mut Domains, problems: &mut Problems) {
         for nic in self.file.node.iter().flat_map(|node| node.nic.iter().flatten()) {
             let Some(text) = &nic.address else { continue };
@@ -47,7 +48,8 @@ impl Nics<'_> {
         }
     }
 
-    /// Addresses that nobody states but that nodes have already are not given to others.
+    /// Takes the addresses that nodes already have without a statement in the file, so that they are not assigned to
+    /// others.
     pub(super) fn take_kept_addresses(&self, domains: &mut Domains) {
         for node in &self.file.node {
             for (index, nic) in node.nic.as_deref().unwrap_or(&[NicFile::default()]).iter().enumerate() {
@@ -59,7 +61,7 @@ impl Nics<'_> {
         }
     }
 
-    /// The address that this NIC has already, if the file states none and nobody else states that one.
+    /// Returns the address that this NIC has already, if the file states none and no other NIC states that one.
     fn kept_address(&self, nic: &NicFile, node: &str, index: usize, domains: &Domains) -> Option<Ipv4Net> {
         let domain = domains.of_switch[self.switch_of(nic).filter(|_| nic.address.is_none())?];
         let kept = self.before?.node(node)?.nics.get(index)?.address?;
@@ -121,7 +123,7 @@ impl Nics<'_> {
         })
     }
 
-    /// The switch that a card is plugged into; notes a mistake when the file does not say which.
+    /// Returns the switch that a card is plugged into; notes a mistake when the file does not say which.
     fn plugged_into(&self, nic: &NicFile, node: &Spanned<String>, problems: &mut Problems) -> Option<usize> {
         match &nic.switch {
             Some(name) => find_switch(name, self.switches, problems),
@@ -191,7 +193,7 @@ fn queue_pairs(file: &LabFile, nic: &NicFile, problems: &mut Problems) -> u16 {
     })
 }
 
-/// The cable of a card, the `number`-th of the lab.
+/// Makes the cable of a card, the one numbered `number` in the lab.
 fn cable(file: &LabFile, nic: &NicFile, number: usize, problems: &mut Problems) -> PortLinks {
     let layers = [Some(&file.defaults.link), nic.link.as_ref()];
     let mut link = PortLinks {

@@ -15,11 +15,11 @@ use super::{
     settings, setup,
 };
 
-/// What the checks of nodes look at and remember.
+/// The context and the state of the checks of nodes.
 pub(super) struct Nodes<'a> {
     file: &'a LabFile,
     folder: LabFolder<'a>,
-    /// Names of nodes and switches that are taken, with what has them.
+    /// Names of nodes and switches that are taken, with the kind of their owners.
     names: BTreeMap<String, &'static str>,
     nics: Nics<'a>,
 }
@@ -122,10 +122,10 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Notes a mistake when a node shall have an uplink and the lab uses the uplink's network.
+/// Notes a mistake when a node has an uplink and the lab uses the uplink's network.
 fn check_uplink(node: &NodeFile, nics: &[Nic], domains: &Domains, problems: &mut Problems) {
     let subnets = domains.subnets.iter().map(|(net, _)| *net);
-    // With VLANs a NIC may be of a network that is no switch's.
+    // With VLANs a NIC may have an address of a network that belongs to no switch.
     let own = nics
         .iter()
         .filter_map(|nic| nic.address.map(|address| address.network()));

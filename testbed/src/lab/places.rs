@@ -1,6 +1,7 @@
-//! Places: numbers of nodes and trunks in a lab, from which follows what the file does not state. One that runs keeps its place.
+//! Places: numbers of nodes and trunks in a lab, from which values are derived that the file does not state. A running
+//! node or trunk keeps its place.
 
-/// Places for things of these `keys`: who had one `before` keeps it, others get the lowest that are free.
+/// Assigns places to things with these `keys`: those that had one `before` keep it, others get the lowest free ones.
 pub(super) fn places<K: PartialEq>(keys: &[K], before: &[(K, usize)]) -> Vec<usize> {
     let mut left: Vec<_> = before.iter().collect();
     let kept: Vec<_> = keys
@@ -15,7 +16,7 @@ pub(super) fn places<K: PartialEq>(keys: &[K], before: &[(K, usize)]) -> Vec<usi
     kept.iter().map(place).collect()
 }
 
-/// Gives both directions of the `index`-th cable seeds unlike those of all other cables.
+/// Gives both directions of the cable numbered `index` seeds that differ from those of all other cables.
 pub(super) fn seed_directions(index: usize, one: &mut u64, other: &mut u64) {
     let number = index as u64 * 2;
     *one = one.wrapping_add(number);

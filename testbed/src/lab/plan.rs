@@ -1,4 +1,4 @@
-//! What has to happen to a running lab so that it is as a lab file says: compared here, done by the supervisor.
+//! The plan to reconcile a running lab with a lab file: compared here, carried out by the supervisor.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -8,58 +8,58 @@ use super::{
     units::{Rate, Share, Size, Span},
 };
 
-/// Settings of a NIC that its guest does not see: with others, it is switched off and on again.
+/// Settings of a NIC that its guest does not notice: a change of another one requires a restart.
 const NIC_KEYS_LIVE: [&str; 7] = ["switch", "coalescing", "dma", "steering", "misorder", "vlans", CABLE];
 
-/// The settings of a NIC that are its cable's.
+/// The key of the settings of a NIC's cable.
 const CABLE: &str = "link";
 
-/// What the user says of a node: its guest does not see it.
+/// The key of a node's labels, which its guest does not notice.
 const LABELS: &str = "labels";
 
-/// What is nobody's setting: it follows from the other nodes or trunks.
+/// The key of the place, which is not a setting: it follows from the other nodes or trunks.
 const PLACE: &str = "place";
 
-/// What has to happen, in the order in which it is shown.
+/// The changes to make, in the order in which they are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The lab.
+    /// Name of the lab.
     pub lab: String,
-    /// None: it is as the file says.
+    /// Changes to make; empty if the lab is as the file says.
     pub changes: Vec<Change>,
 }
 
-/// One thing that has to happen.
+/// A change to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What happens.
+    /// Action of the change.
     pub action: Action,
-    /// To what kind of thing.
+    /// Kind of thing that changes.
     pub kind: Kind,
-    /// To which: `n1`, `n1.eth0`, `s1`, `s1-s2`.
+    /// Name of the thing: `n1`, `n1.eth0`, `s1`, `s1-s2`.
     pub name: String,
-    /// Its settings that change.
+    /// Settings that change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<Setting>,
 }
 
-/// What happens to a thing.
+/// The actions of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// It goes.
+    /// The thing is removed.
     Remove,
-    /// It comes.
+    /// The thing is added.
     Add,
-    /// It is switched off and on again, with other settings.
+    /// The node is switched off and on again, with other settings.
     Restart,
-    /// It is stopped, and is switched on.
+    /// The node is stopped and is started.
     Start,
-    /// Its settings change while it goes on.
+    /// Settings change while the thing keeps running.
     Set,
 }
 
-/// A kind of thing in a lab.
+/// The kinds of things in a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -71,36 +71,36 @@ pub enum Kind {
     Trunk,
     /// The NIC of a guest.
     Nic,
-    /// Its cable.
+    /// The cable of a NIC.
     Cable,
 }
 
 /// A setting that changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Its name, such as `to_guest.delay_ns`.
+    /// Name of the setting, such as `to_guest.delay_ns`.
     pub key: String,
-    /// Its value in force.
+    /// Value in force.
     pub from: Value,
-    /// Its value in the file.
+    /// Value in the file.
     pub to: Value,
 }
 
 impl Plan {
-    /// Names of the nodes to which this happens.
+    /// Returns the names of the nodes with this action.
     pub fn nodes(&self, action: Action) -> impl Iterator<Item = &str> {
         let changes = self.changes.iter();
         let of_nodes = changes.filter(move |change| (change.kind, change.action) == (Kind::Node, action));
         of_nodes.map(|change| change.name.as_str())
     }
 
-    /// Whether there is nothing to do.
+    /// Returns whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// One line for each change, as in `+ node n3`.
+    /// Renders one line for each change, as in `+ node n3`.
     #[must_use]
     pub fn text(&self) -> String {
         self.changes
@@ -148,7 +148,7 @@ impl Setting {
     }
 }
 
-/// The unit at the end of a setting's name. It stands in the value where a lab file would have it.
+/// The unit at the end of a setting's name, which is shown with the value as in a lab file.
 #[derive(Clone, Copy)]
 enum Unit {
     Nanoseconds,
@@ -167,7 +167,7 @@ impl Unit {
         ("_mib", Self::Mebibytes),
     ];
 
-    /// A setting's name without its unit, and the unit.
+    /// Splits a setting's name into the name without unit, and the unit.
     fn split(key: &str) -> (&str, Option<Self>) {
         let split = |(suffix, unit)| key.strip_suffix(suffix).map(|key| (key, Some(unit)));
         Self::SUFFIXES.into_iter().find_map(split).unwrap_or((key, None))
@@ -185,7 +185,7 @@ impl Unit {
     }
 }
 
-/// A value in words. Of settings that come or go together, those are named that say something.
+/// Renders a value. Of settings that are added or removed together, only those with a meaning are named.
 fn show(unit: Option<Unit>, value: &Value) -> String {
     let inner = |key: &str, value: &Value| {
         let (key, unit) = Unit::split(key);
@@ -202,7 +202,7 @@ fn show(unit: Option<Unit>, value: &Value) -> String {
             let words: Vec<_> = values.iter().map(|value| show(unit, value)).collect();
             format!("[{}]", words.join(", "))
         }
-        // The address says which NIC it is, and its line in the lab file the rest.
+        // The address tells which NIC it is, and its line in the lab file the rest.
         (_, Value::Object(nic)) if nic.contains_key("mac") => show(None, &nic["mac"]),
         (_, Value::Object(settings)) => {
             let said = settings.iter().filter(|(_, value)| says(value));
@@ -213,7 +213,8 @@ fn show(unit: Option<Unit>, value: &Value) -> String {
     }
 }
 
-/// What has to happen to the lab `before`, with the settings in force, to be `after`. The nodes `off` have been switched off.
+/// Compares the lab `before`, with the settings in force, with the lab `after`. The nodes in `off` have been switched
+/// off.
 #[must_use]
 pub fn between(before: &Lab, after: &Lab, off: &[String]) -> Plan {
     let mut changes = Vec::new();
@@ -245,7 +246,7 @@ pub fn between(before: &Lab, after: &Lab, off: &[String]) -> Plan {
     }
 }
 
-/// Trunks by name; several between the same two switches are numbered.
+/// Returns trunks by name; several between two switches are numbered.
 fn named_trunks(lab: &Lab) -> Vec<(String, &Trunk)> {
     let mut named: Vec<(String, &Trunk)> = Vec::new();
     for trunk in &lab.trunks {
@@ -336,15 +337,15 @@ fn json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// As [`differences`], of a part with this name.
+/// Returns the [`differences`] of a part with this name.
 fn below(key: &str, old: &Value, new: &Value) -> Vec<Setting> {
     let mut found = Vec::new();
     collect(key, old, new, &mut found);
     found
 }
 
-/// Every value that differs, by its name from the outside in. Lists of plain values are compared as a whole, unless they are as
-/// long.
+/// Returns every value that differs, by its name from the outside in. Lists of plain values are compared as a whole,
+/// unless they have equal lengths.
 fn differences(old: &Value, new: &Value) -> Vec<Setting> {
     below("", old, new)
 }
@@ -419,7 +420,7 @@ mod tests {
         assert_eq!(after.nodes[0].address(), before.nodes[0].address());
         assert_ne!(after.nodes[0].nics[0].mac, before.nodes[1].nics[0].mac);
         assert!(between(&after, &after, &[]).is_empty());
-        // Who states what somebody else has gets it.
+        // A node that states the address of another one gets it.
         let stated = "[[node]]\nname = \"a\"\n[[node]]\nname = \"e\"\nnic = [{ address = \"10.77.1.1/24\" }]\n";
         let plan = text(&before, stated);
         assert!(

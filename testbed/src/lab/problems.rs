@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use super::Problem;
 
-/// Mistakes found so far.
+/// A list of the mistakes found so far.
 #[derive(Default)]
 pub(super) struct Problems(pub(super) Vec<Problem>);
 
 impl Problems {
-    /// Notes a mistake; the same one at the same place (a default used many times) counts once.
+    /// Notes a mistake; an equal one at an equal place (a default used many times) counts once.
     pub(super) fn add(&mut self, span: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
         let problem = Problem {
             span,

@@ -1,4 +1,4 @@
-//! The book's reference of the lab file, made from its schema and held equal to it.
+//! The book's reference of the lab file, generated from its schema; a test compares both.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-/// What the page says before the keys.
+/// Text of the page before the keys.
 const INTRODUCTION: &str = "\
 # Lab file reference
 
@@ -34,7 +34,7 @@ pub(crate) fn assert_current(page: &str, text: &str) {
     );
 }
 
-/// A text as a cell of a table: in one line, and with no end of the cell in it.
+/// Renders a text as a cell of a table: in one line, with the separator of cells escaped.
 pub(crate) fn cell(text: &str) -> String {
     let words: Vec<_> = text.split_whitespace().collect();
     words.join(" ").replace('|', "\\|")
@@ -78,7 +78,7 @@ fn schema() -> Value {
     serde_json::from_str(&super::schema()).expect("the schema is JSON")
 }
 
-/// A definition that a table refers to, and where in the file it is first seen, such as `[[node.nic]]`.
+/// A definition that a table refers to, with its first place in the file, such as `[[node.nic]]`.
 #[derive(Clone)]
 struct Reference {
     name: String,
@@ -109,11 +109,11 @@ impl Place {
     }
 }
 
-/// The whole page: the file, its tables in the order in which it names them, and the kinds of values.
+/// Renders the whole page: the file, its tables in the order in which it names them, and the kinds of values.
 fn page() -> String {
     let schema = schema();
     let definitions = schema["$defs"].as_object().expect("definitions");
-    // Each definition, with the places at which a file has it.
+    // Each definition comes with the places at which a file has it.
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
     let mut seen = BTreeSet::new();
     let mut waiting = VecDeque::from(references(&schema, &Place::default()));
@@ -142,7 +142,7 @@ fn page() -> String {
     page.trim_end().to_owned() + "\n"
 }
 
-/// The definitions that a part of the schema refers to, in its order.
+/// Returns the definitions that a part of the schema refers to, in its order.
 fn references(schema: &Value, place: &Place) -> Vec<Reference> {
     let below = |key: &str, value: &Value| match (key, value) {
         ("$defs", _) => Vec::new(),
@@ -174,12 +174,12 @@ fn definition_name(path: &str) -> String {
     path.trim_start_matches("#/$defs/").to_owned()
 }
 
-/// The name of a definition for people: `NicSettingsFile` is `NIC settings`.
+/// Returns the name of a definition for people: `NicSettingsFile` is `NIC settings`.
 fn title(name: &str) -> String {
     let name = match name {
         "Span" => "Time",
         "Share" => "Probability",
-        // Beside the table that it may be.
+        // This definition also has the form of a table.
         "CloudInitKey" => name,
         name => name.strip_suffix("File").unwrap_or(name),
     };
@@ -198,7 +198,7 @@ fn title(name: &str) -> String {
     words
 }
 
-/// A title within a sentence.
+/// Adapts a title for use within a sentence.
 fn in_a_sentence(title: &str) -> String {
     let is_abbreviation = title.chars().nth(1).is_some_and(char::is_uppercase);
     if is_abbreviation {
@@ -216,7 +216,7 @@ fn description(schema: &Value) -> String {
     cell(schema["description"].as_str().unwrap_or_default())
 }
 
-/// A section with a table of keys.
+/// Renders a section with a table of keys.
 fn keys(title: &str, place: &str, schema: &Value) -> String {
     let described = description(schema);
     let mut text = format!("\n## {title}\n\n{place}{described}\n\n| key | value | meaning |\n|---|---|---|\n");
@@ -238,7 +238,7 @@ fn keys(title: &str, place: &str, schema: &Value) -> String {
     text
 }
 
-/// What a value may be, in words.
+/// Describes in words what a value may be.
 fn kind(schema: &Value) -> String {
     if let Some(path) = schema["$ref"].as_str() {
         let title = title(&definition_name(path));
@@ -271,7 +271,7 @@ fn kind(schema: &Value) -> String {
     words.collect::<Vec<_>>().join(" or ")
 }
 
-/// A section for a kind of value: its choices, or how it is written.
+/// Renders a section for a kind of value: its choices, or how it is written.
 fn value(title: &str, schema: &Value) -> String {
     let mut text = format!("## {title}\n\n");
     let described = description(schema);

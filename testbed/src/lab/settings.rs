@@ -1,4 +1,4 @@
-//! Merging NIC, DMA and link settings from the lab's defaults down to one direction of one cable, with their limits.
+//! Merges NIC, DMA and link settings from the lab's defaults down to one direction of one cable, within their limits.
 
 use std::ops::RangeInclusive;
 
@@ -14,15 +14,15 @@ use vnicd_protocol::{
     CoalescingSettings, DmaSettings, LinkChange, LinkSettings, MisorderSettings, QueueTable, SteeringSettings,
 };
 
-/// Longest coalescing delay and DMA set-up: a guest's TCP gives up on a card that is slower.
+/// Longest coalescing delay and DMA set-up time: a guest's TCP gives up on a slower card.
 pub const CARD_DELAY_NS_MAX: u64 = 1_000_000_000;
-/// Longest time on a link: frames wait in `vnicd` meanwhile.
+/// Longest time on a link, during which frames wait in `vnicd`.
 pub const LINK_DELAY_NS_MAX: u64 = vnicd_protocol::LINK_DELAY_NS_MAX;
-/// DMA transfers under way at a time.
+/// Largest number of simultaneous DMA transfers.
 pub const DMA_PARALLELISM_MAX: u32 = 16;
-/// Most packets that a card lets wait for an interrupt: as many as its firmware can hold back.
+/// Largest number of packets that a card lets wait for an interrupt: as many as its firmware can delay.
 pub const FRAMES_MAX: u32 = firmware::coalescing::FRAMES_MAX_MAX;
-/// MTU that IPv4 asks of every link, and the largest that the card offers.
+/// Range of the MTU, from what IPv4 requires of every link to the largest that the card supports.
 pub const MTU_RANGE: RangeInclusive<u32> = 68..=9000;
 
 const LINK_DELAY: &str = "a link delay";
@@ -30,7 +30,7 @@ const JITTER: &str = "a jitter";
 const REORDER_DELAY: &str = "a reordering delay";
 const COALESCING_DELAY: &str = "a coalescing delay";
 
-/// Whether the NIC is connected to itself; what cannot be had together with that is a mistake in the file.
+/// Returns whether the NIC is connected to itself; settings that exclude that are mistakes.
 pub(super) fn loopback(nic: &NicFile, queue_pairs: u16, problems: &mut Problems) -> bool {
     let Some(on) = nic.loopback.as_ref().filter(|on| *on.get_ref()) else {
         return false;
@@ -70,7 +70,7 @@ fn too_long(span: Span, max_ns: u64, what: &str) -> (String, String) {
     )
 }
 
-/// Reads a time on the command line: the same limits and sentences as in a lab file.
+/// Parses a time on the command line, with the limits and sentences of a lab file.
 fn argument_within(text: &str, max_ns: u64, what: &str) -> Result<Span, String> {
     let span: Span = text.parse()?;
     if span.0 > max_ns {
@@ -80,39 +80,40 @@ fn argument_within(text: &str, max_ns: u64, what: &str) -> Result<Span, String> 
     Ok(span)
 }
 
-/// The delay of a link, on the command line.
+/// Parses the delay of a link on the command line.
 ///
 /// # Errors
-/// One sentence.
+/// Fails with one sentence.
 pub fn link_delay_argument(text: &str) -> Result<Span, String> {
     argument_within(text, LINK_DELAY_NS_MAX, LINK_DELAY)
 }
 
-/// The jitter of a link, on the command line.
+/// Parses the jitter of a link on the command line.
 ///
 /// # Errors
-/// One sentence.
+/// Fails with one sentence.
 pub fn jitter_argument(text: &str) -> Result<Span, String> {
     argument_within(text, LINK_DELAY_NS_MAX, JITTER)
 }
 
-/// The time that a reordered frame is held back, on the command line.
+/// Parses the delay of a reordered frame on the command line.
 ///
 /// # Errors
-/// One sentence.
+/// Fails with one sentence.
 pub fn reorder_delay_argument(text: &str) -> Result<Span, String> {
     argument_within(text, LINK_DELAY_NS_MAX, REORDER_DELAY)
 }
 
-/// The delay of a coalescing strategy, on the command line.
+/// Parses the delay of a coalescing strategy on the command line.
 ///
 /// # Errors
-/// One sentence.
+/// Fails with one sentence.
 pub fn coalescing_delay_argument(text: &str) -> Result<Span, String> {
     argument_within(text, CARD_DELAY_NS_MAX, COALESCING_DELAY)
 }
 
-/// A whole number as the key's own type; one that is not in `range` is a mistake, and its least is used from here on.
+/// Converts a whole number to the key's own type; one that is not in `range` is a mistake, and the least value is used
+/// from here on.
 pub(super) fn within<T: TryFrom<i64> + PartialOrd + Copy>(
     value: &Spanned<i64>,
     range: &RangeInclusive<T>,
@@ -149,7 +150,7 @@ pub(super) fn coalescing(
     let mut merged = CoalescingSettings::default();
     for layer in layers.iter().copied().flatten() {
         if let Some(strategy) = &layer.strategy {
-            // Which there are is vnicd's to say: it may have others than were there when this program was built.
+            // vnicd decides which strategies exist: it may have others than this program was built with.
             merged.all.strategy.clone_from(strategy);
         }
         if let Some(delay) = &layer.delay {
@@ -273,7 +274,7 @@ pub(super) fn link(layers: &[Option<&LinkFile>], problems: &mut Problems) -> Lin
     merged
 }
 
-/// What one table of a cable says.
+/// Converts one table of a cable to a change of settings.
 fn link_change(layer: &LinkFile, problems: &mut Problems) -> LinkChange {
     let mut delay = |value: &Option<Spanned<Span>>, what| {
         value
@@ -317,7 +318,8 @@ fn link_change(layer: &LinkFile, problems: &mut Problems) -> LinkChange {
     change
 }
 
-/// Settings of a cable that have no effect beside the others, each at the place where it was set last.
+/// Notes settings of a cable that have no effect in combination with the others, each at the place where it was set
+/// last.
 fn contradictions(layers: &[Option<&LinkFile>], merged: &LinkSettings, problems: &mut Problems) {
     fn place<'a, T: 'a>(
         layers: &[Option<&'a LinkFile>],
@@ -336,7 +338,7 @@ fn contradictions(layers: &[Option<&LinkFile>], merged: &LinkSettings, problems:
     if merged.reorder_ppm > 0 && merged.reorder_delay_ns == 0 {
         problems.add(
             place(layers, |layer| layer.reorder.as_ref()),
-            "reordering has no effect if frames are held back by no time".to_owned(),
+            "reordering has no effect without a delay".to_owned(),
             "add reorder_delay = …, such as \"50us\", or leave out reorder",
         );
     }

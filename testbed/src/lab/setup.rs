@@ -1,5 +1,5 @@
-//! What a node has of its own in its recipe's user space: image, packages, files, folders of the host, commands, variables and
-//! kernel settings, from the lab's defaults and the node's own keys.
+//! The individual set-up of a node in its recipe's user space: image, packages, files, folders of the host, commands,
+//! variables and kernel settings, from the lab's defaults and the node's own keys.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,55 +15,56 @@ use super::{
     problems::Problems,
 };
 
-/// Packages that one node may name: each brings others.
+/// Number of packages that one node may name: each brings others.
 pub const PACKAGES_MAX: usize = 64;
-/// Files, commands, variables, kernel settings and labels of one node, each: all of them are told to the guest at once.
+/// Number of files, commands, variables, kernel settings and labels of one node, each: the guest gets all of them in
+/// one document.
 pub const ENTRIES_MAX: usize = 256;
-/// Folders of the host in one node: each is a device, and a machine has about thirty slots.
+/// Number of folders of the host in one node: each is a device, and a machine has about thirty slots.
 pub const MOUNTS_MAX: usize = 8;
-/// Bytes of a command, a variable's value or a file's text.
+/// Length in bytes of a command, a variable's value or a file's text.
 pub const TEXT_LEN_MAX: usize = 64 << 10;
 
-/// What a node's image is made of, beside weft's own programs.
+/// The ingredients of a node's image, in addition to Weft's own programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ImageSpec {
-    /// The recipe.
+    /// Name of the recipe.
     pub recipe: ImageName,
-    /// Debian packages beside the recipe's.
+    /// Debian packages in addition to the recipe's.
     pub packages: BTreeSet<String>,
-    /// A kernel of the user's own in the place of the recipe's.
+    /// Kernel of the user that replaces the recipe's.
     pub kernel: Option<OwnKernel>,
-    /// Whether it mounts folders of the host.
+    /// Whether the node mounts folders of the host.
     pub host_folders: bool,
 }
 
 impl ImageSpec {
-    /// Whether the guest's root file system is on a disk, because it is too large for memory.
+    /// Returns whether the guest's root file system is on a disk, because it is too large for memory.
     #[must_use]
     pub fn root_is_on_disk(&self) -> bool {
         self.recipe != ImageName::Minimal || !self.packages.is_empty()
     }
 }
 
-/// A kernel of the user's own.
+/// A kernel of the user.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct OwnKernel {
-    /// bzImage.
+    /// Path of the bzImage.
     pub kernel: PathBuf,
-    /// A folder like `/lib/modules/VERSION`.
+    /// Folder of the modules, like `/lib/modules/VERSION`.
     pub modules: Option<PathBuf>,
 }
 
 /// What is set up in a node's user space.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Files and folders, in the order in which they are put there.
+    /// Files and folders, in the order in which they are created.
     pub files: Vec<GuestFile>,
-    /// Commands, in order.
+    /// Commands in the order in which they run.
     pub exec: Vec<String>,
     /// Environment variables.
     pub env: BTreeMap<String, String>,
-    /// Kernel settings.
+    /// Kernel settings by name.
     pub sysctl: BTreeMap<String, String>,
     /// Folders of the host.
     pub mount: Vec<Mount>,
@@ -72,28 +73,28 @@ pub struct Setup {
 /// A file or folder of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestFile {
-    /// Where its contents come from.
+    /// Source of the contents.
     pub source: Source,
     /// Absolute path in the guest.
     pub to: String,
-    /// Permissions; those of the source if `None`.
+    /// Permissions; `None` keeps those of the source.
     pub mode: Option<u32>,
 }
 
-/// Where the contents of a guest's file come from.
+/// The sources of a guest's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// A file or folder of this machine.
     From(PathBuf),
-    /// The lab file.
+    /// A text in the lab file.
     Text(String),
 }
 
 /// A folder of the host in a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
-    /// The folder.
+    /// Path of the folder.
     pub from: PathBuf,
     /// Absolute path in the guest.
     pub to: String,
@@ -101,13 +102,13 @@ pub struct Mount {
     pub readonly: bool,
 }
 
-/// Whether Debian could have a package of this name.
+/// Returns whether Debian could have a package of this name.
 pub(crate) fn is_package_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
     name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit()) && name.chars().all(plain)
 }
 
-/// The image of a node that boots a recipe.
+/// Makes the image of a node that boots a recipe.
 pub(super) fn image(
     defaults: &DefaultsFile,
     node: &NodeFile,
@@ -144,7 +145,7 @@ pub(super) fn image(
     }
 }
 
-/// What is set up in a node that boots a recipe.
+/// Makes the set-up of a node that boots a recipe.
 pub(super) fn setup(defaults: &DefaultsFile, node: &NodeFile, folder: LabFolder<'_>, problems: &mut Problems) -> Setup {
     let lists = [&defaults.files, &node.files].into_iter().flatten().flatten();
     let files = lists.filter_map(|file| guest_file(file, folder, problems)).collect();
@@ -221,7 +222,7 @@ fn check_sizes(node: &NodeFile, setup: &Setup, problems: &mut Problems) {
     }
 }
 
-/// The labels of a node.
+/// Returns the labels of a node.
 pub(super) fn labels(defaults: &DefaultsFile, node: &NodeFile, problems: &mut Problems) -> BTreeMap<String, String> {
     let labels = merged(&defaults.labels, &node.labels);
     if labels.len() > ENTRIES_MAX {
@@ -231,7 +232,7 @@ pub(super) fn labels(defaults: &DefaultsFile, node: &NodeFile, problems: &mut Pr
     labels
 }
 
-/// Notes the keys of a node that boots something of its own and so has no use for them.
+/// Notes the keys that have no effect on a node that boots an image of the user.
 pub(super) fn refuse(node: &NodeFile, problems: &mut Problems) {
     let given = [
         ("image", node.image.is_some()),
@@ -252,7 +253,7 @@ pub(super) fn refuse(node: &NodeFile, problems: &mut Problems) {
 
 type Words = Option<Spanned<BTreeMap<String, String>>>;
 
-/// Words of the lab and of the node, which has the last one.
+/// Merges the words of the lab and of the node; those of the node take precedence.
 fn merged(defaults: &Words, node: &Words) -> BTreeMap<String, String> {
     let layers = [defaults, node].into_iter().flatten();
     let all = layers.flat_map(|layer| layer.get_ref().iter());
@@ -353,7 +354,7 @@ fn host_folder(
     })
 }
 
-/// A path in the guest that means what it says.
+/// Checks that a path in the guest is absolute and plain.
 fn guest_path(path: &Spanned<String>, problems: &mut Problems) -> Option<String> {
     let text = path.get_ref();
     let mut parts = text.strip_prefix('/').unwrap_or_default().split('/');

@@ -18,7 +18,7 @@ use vnicd_protocol::{Reserved, StpSettings, SwitchSettings, VLAN_MAX, VlanList, 
 /// The highest path cost of IEEE 802.1D.
 const STP_COST_MAX: u32 = 200_000_000;
 
-/// How the switches work of which the file says something, by name.
+/// Returns the settings of the switches that the file has settings for, by name.
 pub(super) fn settings(file: &LabFile, problems: &mut Problems) -> BTreeMap<String, SwitchSettings> {
     let mut of = |switch: &SwitchFile| SwitchSettings {
         reserved: match switch.reserved {
@@ -60,7 +60,7 @@ fn stp_of(switch: &SwitchFile, problems: &mut Problems) -> Option<StpSettings> {
     takes_part.then_some(settings)
 }
 
-/// What a trunk costs in the spanning tree, if the file says so.
+/// Returns the path cost of a trunk in the spanning tree, if the file states it.
 pub(super) fn cost_of(trunk: &TrunkFile, problems: &mut Problems) -> Option<u32> {
     let cost = trunk.stp_cost.as_ref()?;
     let number = u32::try_from(*cost.get_ref())
@@ -73,10 +73,10 @@ pub(super) fn cost_of(trunk: &TrunkFile, problems: &mut Problems) -> Option<u32>
     number
 }
 
-/// A trunk that closes a loop, and what would be right.
+/// The message and help for a trunk that closes a loop.
 pub(super) const LOOP: (&str, &str) = (
     "this trunk closes a loop: frames would circle in it without end",
-    "one way between two switches, or stp = true on every switch of the loop, or the same `aggregate` for trunks side by side; none \
+    "one path between two switches, or stp = true on every switch of the loop, or the same `aggregate` for trunks side by side; none \
      from a switch to itself",
 );
 
@@ -89,7 +89,7 @@ pub(super) struct Loops {
 }
 
 impl Loops {
-    /// Nothing but the trunks between switches that take part in the spanning tree: among them loops are right.
+    /// Starts with only the trunks between switches that take part in the spanning tree, among which loops are allowed.
     pub(super) fn new(file: &LabFile, switches: &[String]) -> Self {
         let of = |name: &String| {
             let mut written = file.switch.iter();
@@ -104,7 +104,7 @@ impl Loops {
                 && has_tree[a]
                 && has_tree[b]
             {
-                // From a switch to itself: found when its turn comes.
+                // A trunk from a switch to itself is found when it is checked.
                 _ = graph.join_redundant(a, b);
             }
         }
@@ -115,7 +115,7 @@ impl Loops {
         }
     }
 
-    /// Whether the trunk is right beside those that were asked about before.
+    /// Returns whether the trunk is allowed beside those that were checked before.
     pub(super) fn allows(&mut self, a: usize, b: usize, trunk: &TrunkFile) -> bool {
         if a == b || (self.has_tree[a] && self.has_tree[b]) {
             return a != b;
@@ -129,7 +129,7 @@ impl Loops {
     }
 }
 
-/// The VLANs of a NIC, if the file says which.
+/// Returns the VLANs of a NIC, if the file names them.
 pub(super) fn of_nic(nic: &NicFile, problems: &mut Problems) -> Option<VlanSettings> {
     let vlans = vlans(nic.vlan.as_ref(), nic.vlans.as_ref(), problems)?;
     if nic.loopback.as_ref().is_some_and(|on| *on.get_ref()) {
@@ -143,7 +143,7 @@ pub(super) fn of_nic(nic: &NicFile, problems: &mut Problems) -> Option<VlanSetti
     Some(vlans)
 }
 
-/// The VLANs of a trunk, if the file says which.
+/// Returns the VLANs of a trunk, if the file names them.
 pub(super) fn of_trunk(trunk: &TrunkFile, problems: &mut Problems) -> Option<VlanSettings> {
     vlans(trunk.vlan.as_ref(), trunk.vlans.as_ref(), problems)
 }

@@ -1,4 +1,4 @@
-//! What a lab file may say, what comes of it, and what each mistake is answered with.
+//! Tests of what a lab file may say, what it results in, and the message for each mistake.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn parse(text: &str) -> Result<Lab, LabError> {
     Lab::parse_in(text, "lab.toml", "lab", folder, None)
 }
 
-/// The first mistake found in `text`, as `line:column: message = help`.
+/// Returns the first mistake found in `text`, as `line:column: message = help`.
 fn mistake(text: &str) -> String {
     let error = parse(text).expect_err("this lab file has a mistake");
     let problem = &error.problems()[0];
@@ -260,7 +260,7 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
         ),
         (
             format!("{node}nic = [{{ link = {{ reorder = \"5%\" }} }}]\n"),
-            "3:29: reordering has no effect if frames are held back by no time = add reorder_delay = …",
+            "3:29: reordering has no effect without a delay = add reorder_delay = …",
         ),
         (
             format!("{node}nic = [{{ link = {{ queue = \"20 packets\", ecn_threshold = \"20 packets\" }} }}]\n"),
@@ -411,11 +411,11 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Every key of a lab file by its way from the top, with whether the last table on the way is one of a list.
+/// Collects every key of a lab file by its path from the top, with whether the last table on the path is one of a list.
 fn keys(
     schema: &serde_json::Value,
     at: &serde_json::Value,
-    way: &[(String, bool)],
+    key_path: &[(String, bool)],
     found: &mut Vec<Vec<(String, bool)>>,
 ) {
     let resolve = |mut at: serde_json::Value| {
@@ -435,10 +435,10 @@ fn keys(
         } else {
             (key, false)
         };
-        let mut way = way.to_vec();
-        way.push((name.clone(), is_list));
-        keys(schema, &table, &way, found);
-        found.push(way);
+        let mut key_path = key_path.to_vec();
+        key_path.push((name.clone(), is_list));
+        keys(schema, &table, &key_path, found);
+        found.push(key_path);
     }
 }
 
@@ -499,9 +499,9 @@ fn whatever_stands_at_any_key_is_answered_in_words_that_are_not_those_of_the_rea
         "$__",
     ];
     let mut wrong = Vec::new();
-    for way in &found {
+    for key_path in &found {
         for value in values {
-            let text = written_at(way, value);
+            let text = written_at(key_path, value);
             let Err(error) = parse(&text) else { continue };
             for problem in error.problems() {
                 let said = format!("{} = {}", problem.message, problem.help);
@@ -514,13 +514,13 @@ fn whatever_stands_at_any_key_is_answered_in_words_that_are_not_those_of_the_rea
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A lab file in which `value` stands at a key and nothing else is said.
-fn written_at(way: &[(String, bool)], value: &str) -> String {
+/// Makes a lab file in which only `value` is set, at the key of this path.
+fn written_at(key_path: &[(String, bool)], value: &str) -> String {
     let mut text = value.to_owned();
-    for (depth, (key, _)) in way.iter().enumerate().rev() {
+    for (depth, (key, _)) in key_path.iter().enumerate().rev() {
         text = format!("{key} = {text}");
         let Some(outer) = depth.checked_sub(1) else { break };
-        text = if way[outer].1 {
+        text = if key_path[outer].1 {
             format!("[{{ {text} }}]")
         } else {
             format!("{{ {text} }}")

@@ -1,5 +1,5 @@
-//! A lab as a picture of nodes, switches and cables: what is asked of a lab file and of a running lab alike. Serialisable, so
-//! that a supervisor can tell its verbs.
+//! A lab as a picture of nodes, switches and cables, made from a lab file or from a running lab. It is serialisable, so
+//! that a supervisor can send it to a verb.
 
 use std::net::IpAddr;
 
@@ -15,53 +15,53 @@ pub struct Topology {
     pub lab: String,
     /// Names of the switches.
     pub switches: Vec<String>,
-    /// The guests, in the order of the lab file.
+    /// Guests in the order of the lab file.
     pub nodes: Vec<NodeView>,
     /// Cables between switches.
     pub trunks: Vec<TrunkView>,
 }
 
-/// A guest.
+/// A guest of the topology.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeView {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// Whether it boots the recipe, which has Weft's agent.
     pub recipe: bool,
-    /// Whether QEMU's user-mode network gives it a way out.
+    /// Whether QEMU's user-mode network connects it to the outside.
     pub uplink: bool,
-    /// Its cards, `eth0` first.
+    /// Cards, `eth0` first.
     pub nics: Vec<NicView>,
 }
 
 /// A card with its cable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NicView {
-    /// `node.ethN`.
+    /// Name of the card: `node.ethN`.
     pub name: String,
-    /// The switch at the other end of its cable; none for a card that is connected to itself.
+    /// Switch at the other end of the cable; `None` for a card that is connected to itself.
     pub switch: Option<String>,
-    /// Its MAC address.
+    /// MAC address.
     pub mac: String,
-    /// Its addresses with the length of the prefix: those that the lab gives it.
+    /// Addresses with the length of the prefix that the lab assigns.
     pub addresses: Vec<String>,
-    /// The cable.
+    /// Settings of the cable.
     pub link: PortLinks,
 }
 
 /// A cable between two switches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrunkView {
-    /// A switch.
+    /// Name of one switch.
     pub a: String,
-    /// The other one.
+    /// Name of the other switch.
     pub b: String,
-    /// The cable.
+    /// Settings of the cable.
     pub link: TrunkLinks,
 }
 
 impl Topology {
-    /// What the lab file says.
+    /// Makes the topology of a lab file.
     #[must_use]
     pub fn of(lab: &Lab) -> Self {
         let nodes = lab.nodes.iter().map(|node| NodeView {
@@ -93,12 +93,12 @@ impl Topology {
         }
     }
 
-    /// Every card.
+    /// Returns every card.
     pub fn nics(&self) -> impl Iterator<Item = &NicView> {
         self.nodes.iter().flat_map(|node| &node.nics)
     }
 
-    /// The trunk between two switches, in whichever order they are named.
+    /// Returns the trunk between two switches, which may be named in either order.
     #[must_use]
     pub fn trunk(&self, one: &str, other: &str) -> Option<&TrunkView> {
         let joins = |trunk: &&TrunkView| {
@@ -110,7 +110,7 @@ impl Topology {
 }
 
 impl NodeView {
-    /// The first address of that family, without the prefix.
+    /// Returns the first address of that family, without the prefix.
     #[must_use]
     pub fn address(&self, v6: bool) -> Option<IpAddr> {
         let addresses = self.nics.iter().flat_map(NicView::hosts);
@@ -119,7 +119,7 @@ impl NodeView {
 }
 
 impl NicView {
-    /// Its addresses without their prefixes.
+    /// Returns the addresses without their prefixes.
     pub fn hosts(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.iter().filter_map(|address| {
             let host = address.split('/').next()?;
@@ -127,7 +127,7 @@ impl NicView {
         })
     }
 
-    /// Whether frames can pass both ways.
+    /// Returns whether frames can pass in both directions.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.link.to_guest.up && self.link.from_guest.up

@@ -44,7 +44,7 @@ pub(super) fn check(
         }
         _ = domains.join(a, b);
         let mut link = link;
-        // Seeds of trunks start where those of any number of NICs have ended.
+        // Seeds of trunks begin behind those of any number of NICs.
         let number = NODES_MAX * NICS_MAX + place;
         seed_directions(number, &mut link.a_to_b.seed, &mut link.b_to_a.seed);
         trunks.push(Trunk {

@@ -1,5 +1,6 @@
 //! Quantities with units as people write them in a lab file and on the command line: `10Gbit`, `75us`, `128M`, `0.1%`.
-//! Spelling follows `tc` and QEMU. Everything is kept as integers; nothing here knows what a quantity is used for.
+//! Their spelling follows `tc` and QEMU. All values are integers; this module does not know what a quantity is used
+//! for.
 
 use std::{fmt, str::FromStr};
 
@@ -8,7 +9,7 @@ use serde::{
     de::{Error, Visitor},
 };
 
-/// Digits after the decimal point that are looked at; more cannot matter at nanosecond or bit resolution.
+/// Number of digits after the decimal point that are read; more do not matter at nanosecond or bit resolution.
 const FRACTION_DIGITS_MAX: usize = 9;
 
 /// A bit rate of a link or DMA engine, in bits per second; 0 is unlimited. Written `10Gbit`, `100Mbit`, `unlimited`.
@@ -27,7 +28,7 @@ pub struct Size(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share(pub u32);
 
-/// Splits `text` into a decimal number and its unit, and multiplies by what `scale` says the unit is worth.
+/// Splits `text` into a decimal number and its unit, and multiplies by the value of the unit in `scale`.
 fn parse_scaled(text: &str, scale: impl Fn(&str) -> Option<u64>) -> Option<u64> {
     let text = text.trim();
     let unit_at = text
@@ -47,7 +48,7 @@ fn parse_scaled(text: &str, scale: impl Fn(&str) -> Option<u64>) -> Option<u64> 
     u64::try_from(value).ok()
 }
 
-/// The largest of `units` that `value` is a whole multiple of.
+/// Writes `value` with the largest of `units` that it is a whole multiple of.
 fn write_scaled(f: &mut fmt::Formatter<'_>, value: u64, units: &[(u64, &str)]) -> fmt::Result {
     let (worth, unit) = units
         .iter()
@@ -164,7 +165,7 @@ impl FromStr for Share {
             format!("\"{text}\" is not a probability: write it as \"0.1%\" (at most \"100%\") or \"250ppm\"")
         })
         .and_then(|share| {
-            // What was meant to happen now and then would never happen.
+            // A rounded share of 0 would silently disable what the user asked for.
             if share.0 == 0 && text.contains(|digit| matches!(digit, '1'..='9')) {
                 return Err(format!(
                     "\"{text}\" is too small a probability: write \"1ppm\", the least there is, or \"0\""
@@ -184,7 +185,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// Text in files, a pattern in the schema, the same sentence for a mistake in both places.
+/// Implements parsing from text in files, a pattern in the schema, and one sentence for a mistake in both places.
 macro_rules! written_as_text {
     ($type:ident, $what:literal, $pattern:expr, $example:literal) => {
         impl<'de> Deserialize<'de> for $type {

@@ -1,16 +1,16 @@
-//! What runs the instructions of a guest. Which of the two is taken is decided in [`crate::accel`].
+//! The accelerators that run the instructions of a guest. [`crate::accel`] chooses one.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What runs a guest's instructions.
+/// An accelerator runs a guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accel {
-    /// The host's processor.
+    /// The host's processor runs them.
     Kvm,
-    /// QEMU's translator.
+    /// QEMU's translator runs them.
     Tcg,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Accel {
     }
 }
 
-/// What QEMU's `-accel` wants for `accel`.
+/// Returns the value of QEMU's `-accel` for `accel`.
 pub(super) fn accel_argument(accel: Accel) -> &'static str {
     match accel {
         Accel::Kvm => "kvm",

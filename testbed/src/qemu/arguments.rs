@@ -1,5 +1,5 @@
-//! The argument list of a machine, as `docs/spec/qemu.md`, section 2, found it to work on every supported QEMU. It checks what
-//! QEMU would only answer with a riddle; it starts nothing.
+//! The argument list of a machine that works on every supported QEMU (`docs/spec/qemu.md`, section 2). This module
+//! checks what QEMU would answer with an obscure message; it starts nothing.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,79 +8,80 @@ use crate::guest_memory::MEMORY_MIB_MIN;
 
 use super::{Accel, Qemu, QemuError, SOCKET_PATH_LEN_MAX, accel::accel_argument};
 
-/// Most processors of a guest: what Debian's QEMU and the q35 machine take without further options.
+/// Largest number of processors of a guest that Debian's QEMU and the q35 machine accept without further options.
 pub const CPUS_MAX: u32 = 255;
 
-/// Most NICs of a guest, uplink included: free slots of the q35 root bus beside what every machine has.
+/// Largest number of NICs of a guest, uplink included: the free slots of the q35 root bus.
 pub const NICS_MAX: usize = 24;
 
-/// Most queue pairs of a NIC; within QEMU's 1024 vectors.
+/// Largest number of queue pairs of a NIC, which is within QEMU's 1024 vectors.
 pub use vnicd_protocol::QUEUE_PAIRS_MAX;
 
-/// The kernel command line of every guest that boots one of our kernels: console on the serial line, restart at a
-/// panic, no mitigations and no clearing of memory that is handed out (they cost time under TCG and guard nothing here), no
-/// self-tests of ciphers (a sixth of the time that a kernel takes under TCG), and a root file system that may fill the memory it
-/// needs and not only half of it.
+/// Kernel command line of every guest that boots one of Weft's kernels: console on the serial line, restart at a panic,
+/// no mitigations and no clearing of allocated memory (they cost time under TCG and protect nothing here), no
+/// self-tests of ciphers (a sixth of the time that a kernel takes under TCG), and a root file system that may use all
+/// memory instead of half of it.
 pub const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off init_on_alloc=0 cryptomgr.notests \
                                        tsc=reliable rootfstype=ramfs";
 
-/// A guest.
+/// The machine of a guest.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Name of the process (`-name`).
     pub name: String,
-    /// Processors, 1 to [`CPUS_MAX`].
+    /// Number of processors, 1 to [`CPUS_MAX`].
     pub cpus: u32,
     /// Memory in MiB, at least `MEMORY_MIB_MIN`. The host needs about 70 MiB more.
     pub memory_mib: u32,
-    /// What runs the guest's instructions.
+    /// Accelerator that runs the guest's instructions.
     pub accel: Accel,
-    /// What it boots.
+    /// What the guest boots.
     pub boot: Boot,
-    /// Its cards, in the order of `eth0`, `eth1`, ….
+    /// Cards in the order of `eth0`, `eth1`, ….
     pub nics: Vec<Nic>,
-    /// A card on QEMU's user-mode network behind the others.
+    /// Card on QEMU's user-mode network behind the others.
     pub uplink: Option<Uplink>,
-    /// Where QEMU listens for the client of `weft-agent`; `None`: no agent port.
+    /// Socket on which QEMU listens for the client of `weft-agent`; `None` means no agent port.
     pub agent_socket: Option<PathBuf>,
-    /// Where QEMU listens for QMP: one client at a time.
+    /// Socket on which QEMU listens for QMP, for one client at a time.
     pub qmp_socket: PathBuf,
-    /// Where QEMU listens for a second QMP client, who hears of events all the time.
+    /// Socket on which QEMU listens for a second QMP client, which receives events all the time.
     pub event_socket: Option<PathBuf>,
-    /// File that gets everything from the serial line; appended to.
+    /// File that all output of the serial line is appended to.
     pub serial_log: PathBuf,
-    /// Where QEMU listens for somebody who types on the serial line (a guest without agent has no other console).
+    /// Socket on which QEMU listens for input on the serial line (a guest without agent has no other console).
     pub serial_socket: Option<PathBuf>,
     /// File with the [`weft_agent::config::GuestConfig`] as JSON; read once, when QEMU starts.
     pub guest_config: Option<PathBuf>,
     /// What a reboot of the guest does.
     pub on_reboot: OnReboot,
-    /// It does not boot: QEMU waits for a saved state ([`super::Qmp::begin_restore`]), and then to be told to go on.
+    /// Whether QEMU waits for a saved state ([`super::Qmp::begin_restore`]) instead of booting, and then for the order
+    /// to continue.
     pub incoming: bool,
 }
 
-/// What happens when the guest reboots or its kernel panics.
+/// The action when the guest reboots or its kernel panics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnReboot {
-    /// It boots again in the same process, as a real machine does.
+    /// The guest boots again in the running QEMU, as a real machine does.
     #[default]
     BootAgain,
     /// QEMU exits.
     Exit,
 }
 
-/// What a guest boots: a kernel, a disk, or a kernel with its root on the disk. At least one of them.
+/// What a guest boots: a kernel, a disk, or a kernel with its root on the disk. At least one of them is required.
 #[derive(Clone, Debug, Default)]
 pub struct Boot {
     /// Kernel image.
     pub kernel: Option<PathBuf>,
     /// Initramfs; only with a kernel.
     pub initramfs: Option<PathBuf>,
-    /// Added to [`KERNEL_COMMAND_LINE`]; only with a kernel.
+    /// Words added to [`KERNEL_COMMAND_LINE`]; only with a kernel.
     pub append: String,
     /// First disk, `/dev/vda`.
     pub disk: Option<Disk>,
-    /// Image that cloud-init sets the guest up by: a disk that cannot be written, behind the first.
+    /// Image with the settings for cloud-init: a read-only disk behind the first.
     pub seed: Option<PathBuf>,
     /// Raw disks that the guest finds by their serial numbers and only reads; several guests may share one.
     pub shared_disks: Vec<SharedDisk>,
@@ -91,48 +92,49 @@ pub struct Boot {
 /// A disk that is only read.
 #[derive(Clone, Debug)]
 pub struct SharedDisk {
-    /// Serial number, at most 20 characters.
+    /// Serial number of at most 20 characters.
     pub serial: &'static str,
-    /// The image file.
+    /// Path of the image file.
     pub path: PathBuf,
 }
 
-/// A folder of the host, by virtio-9p. The guest has what QEMU's own user may do there; whom files belong to cannot be changed.
+/// A folder of the host, by virtio-9p. The guest has the rights of QEMU's own user there; owners of files cannot be
+/// changed.
 #[derive(Clone, Debug)]
 pub struct HostFolder {
-    /// The folder.
+    /// Path of the folder.
     pub path: PathBuf,
-    /// The name that the guest mounts.
+    /// Name that the guest mounts.
     pub tag: String,
-    /// Whether QEMU refuses whatever would change it.
+    /// Whether QEMU refuses every change.
     pub readonly: bool,
 }
 
 /// A disk image.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    /// The image file.
+    /// Path of the image file.
     pub path: PathBuf,
-    /// Its format; never guessed by QEMU, since a guest can write a raw image that looks like another format.
+    /// Format of the image; QEMU never guesses it, since a guest can write a raw image that looks like another format.
     pub format: DiskFormat,
-    /// Whether the guest's writes are thrown away at its end.
+    /// Whether the guest's writes are discarded at its end.
     pub discard_writes: bool,
 }
 
-/// Format of a disk image.
+/// The formats of a disk image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFormat {
-    /// Bytes as they are.
+    /// The raw format: bytes without structure.
     Raw,
-    /// QEMU's own.
+    /// The qcow2 format of QEMU.
     Qcow2,
 }
 
 impl DiskFormat {
-    /// The format that the file's first bytes show.
+    /// Detects the format from the file's first bytes.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// Fails when the file cannot be read.
     pub fn of(path: &Path) -> std::io::Result<Self> {
         use std::io::Read;
         let mut magic = Vec::new();
@@ -141,62 +143,63 @@ impl DiskFormat {
     }
 }
 
-/// Who listens on a vhost-user socket.
+/// The side that listens on a vhost-user socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SocketMode {
     /// The backend (`vnicd`) listens, QEMU connects and reconnects.
     #[default]
     BackendListens,
-    /// QEMU listens, the backend connects. The guest does not boot before it did.
+    /// QEMU listens, and the backend connects. The guest does not boot before that.
     QemuListens,
 }
 
-/// What moves a card's frames.
+/// The backends that move a card's frames.
 #[derive(Clone, Debug)]
 pub enum NicBackend {
     /// A vhost-user device such as `vnicd`: a programmable card.
     VhostUser {
-        /// Its socket.
+        /// Path of the vhost-user socket.
         socket: PathBuf,
-        /// Who listens there.
+        /// Side that listens there.
         mode: SocketMode,
     },
-    /// QEMU itself, to a tap device of the host: an ordinary card, to compare with.
+    /// QEMU itself, with a tap device of the host: an ordinary card for comparison.
     Tap {
-        /// The device; it exists, is up, and lies in the network namespace that QEMU is started in.
+        /// Name of the device; it exists, is up, and is in the network namespace that QEMU is started in.
         interface: String,
     },
 }
 
-/// A card.
+/// A card of the machine.
 #[derive(Clone, Debug)]
 pub struct Nic {
     /// MAC address.
     pub mac: ether::MacAddr,
-    /// What moves its frames.
+    /// Backend that moves the frames.
     pub backend: NicBackend,
-    /// Queue pairs, 1 to [`QUEUE_PAIRS_MAX`].
+    /// Number of queue pairs, 1 to [`QUEUE_PAIRS_MAX`].
     pub queue_pairs: u16,
-    /// MTU the card tells the guest; it needs a backend that offers VIRTIO_NET_F_MTU.
+    /// MTU that the card tells the guest; it needs a backend that supports VIRTIO_NET_F_MTU.
     pub host_mtu: Option<u16>,
 }
 
 impl Nic {
-    /// QEMU's name for the `index`-th card's link: what [`super::Qmp::set_link`] wants.
+    /// Returns QEMU's name for the link of card number `index`, as [`super::Qmp::set_link`] needs it.
     #[must_use]
     pub fn link_name(index: usize) -> String {
         format!("nic{index}")
     }
 
-    /// QEMU's name for the `index`-th card's vhost-user socket: what [`super::Qmp::socket_is_connected`] wants.
+    /// Returns QEMU's name for the vhost-user socket of card number `index`, as [`super::Qmp::socket_is_connected`]
+    /// needs it.
     #[must_use]
     pub fn socket_name(index: usize) -> String {
         format!("nicsocket{index}")
     }
 }
 
-/// A card on QEMU's user-mode network: the guest reaches what the host's user reaches, nobody reaches the guest. The
-/// guest's address there is [`Uplink::ADDRESS`].
+/// A card on QEMU's user-mode network: the guest reaches what the host's user reaches, and cannot be reached itself.
+/// The guest's address there is [`Uplink::ADDRESS`].
 #[derive(Clone, Debug)]
 pub struct Uplink {
     /// MAC address.
@@ -204,24 +207,25 @@ pub struct Uplink {
 }
 
 impl Uplink {
-    /// The guest's address with prefix length.
+    /// Address of the guest with prefix length.
     pub const ADDRESS: &str = "10.0.2.15/24";
-    /// The router.
+    /// Address of the router.
     pub const GATEWAY: &str = "10.0.2.2";
-    /// The name server.
+    /// Address of the name server.
     pub const NAMESERVER: &str = "10.0.2.3";
 }
 
 impl Qemu {
-    /// The whole argument list (without the binary) for `machine`.
+    /// Makes the whole argument list (without the binary) for `machine`.
     ///
     /// # Errors
-    /// One sentence about the first thing that cannot be.
+    /// Fails with one sentence about the first impossible value.
     pub fn arguments(&self, machine: &Machine) -> Result<Vec<OsString>, QemuError> {
         check(machine)?;
         let mut list = List(self.data_arguments().collect());
         list.text("-name", &format!("{0},process={0}", escape(&machine.name)));
-        // Without graphics, the firmware and boot loaders of a disk use the serial line. They have nothing to say of a kernel.
+        // Without graphics, the firmware and boot loaders of a disk use the serial line. With a kernel they print
+        // nothing.
         let graphics = if machine.boot.kernel.is_none() {
             ",graphics=off"
         } else {
@@ -316,9 +320,9 @@ impl Qemu {
     }
 }
 
-/// The processor. An emulated one that says its string instructions are fast makes Linux and the C library copy and clear
-/// memory byte by byte: TCG goes through each of them. Both words go together: with `fsrm` alone, as newer QEMUs offer it, Linux
-/// takes short moves for long ones and hangs soon after its start.
+/// Returns the model of the processor. An emulated one with fast string instructions makes Linux and the C library copy
+/// and clear memory byte by byte, each of which TCG emulates. Both flags belong together: with `fsrm` alone, as newer
+/// QEMUs have it, Linux takes short moves for long ones and hangs soon after its start.
 fn cpu(accel: Accel) -> &'static str {
     match accel {
         Accel::Kvm => "max",
@@ -330,7 +334,7 @@ fn boot(list: &mut List, boot: &Boot, accel: Accel) {
     if let Some(kernel) = &boot.kernel {
         list.file("-kernel", "", kernel, "");
         if let Some(initramfs) = &boot.initramfs {
-            // QEMU takes this one as it is, commas included.
+            // QEMU takes this value literally, commas included.
             list.0.extend(["-initrd".into(), initramfs.clone().into_os_string()]);
         }
         let clock = match (accel, super::tsc::host_tsc_khz()) {
@@ -352,7 +356,7 @@ fn boot(list: &mut List, boot: &Boot, accel: Accel) {
             &disk.path,
             &format!(",format={format},snapshot={snapshot},discard=unmap"),
         );
-        // Before a seed, which is a disk, too. A kernel that QEMU loads has this index itself.
+        // This disk comes before a seed, which is a disk, too. A kernel that QEMU loads has this index itself.
         let index = if boot.kernel.is_none() { ",bootindex=0" } else { "" };
         list.text("-device", &format!("virtio-blk-pci,drive=disk0{index}"));
     }
@@ -408,7 +412,7 @@ fn console(list: &mut List, machine: &Machine) {
     if let Some(socket) = &machine.event_socket {
         list.file("-chardev", "socket,id=events0,path=", socket, ",server=on,wait=off");
         list.text("-mon", "chardev=events0,mode=control");
-        // A guest whose kernel knows this device tells of its panic; whoever hears of the event ends it.
+        // A guest whose kernel knows this device reports its panic; the receiver of the event ends it.
         list.text("-device", "pvpanic");
         list.text("-action", "panic=none");
     }
@@ -511,9 +515,9 @@ impl List {
         self.0.extend([option.into(), value.into()]);
     }
 
-    /// `option before<path>after`, the path escaped as QEMU wants it inside an option.
+    /// Adds `option before<path>after`, with the path escaped as QEMU expects it inside an option.
     fn file(&mut self, option: &str, before: &str, path: &Path, after: &str) {
-        // A value of its own (nothing before or after it) is taken as it is.
+        // A separate value (nothing before or after it) is taken literally.
         let mut value = OsString::from(before);
         value.push(if before.is_empty() {
             path.as_os_str().to_owned()
@@ -525,7 +529,7 @@ impl List {
     }
 }
 
-/// A comma ends a value in QEMU's options; doubled it stands for itself.
+/// Escapes a text: a comma ends a value in QEMU's options, and doubled it stands for itself.
 fn escape(text: &str) -> String {
     text.replace(',', ",,")
 }

@@ -1,4 +1,4 @@
-//! Finds the QEMU binary and what its version can do (`docs/spec/qemu.md`, section 1). It starts no guest.
+//! Finds the QEMU binary and what its version supports (`docs/spec/qemu.md`, section 1). This module starts no guest.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::QemuError;
 
-/// Name of the binary that is looked for in `PATH`.
+/// Name of the binary that is searched for in `PATH`.
 const BINARY: &str = "qemu-system-x86_64";
 
 /// The oldest version whose command line weft knows.
@@ -17,15 +17,15 @@ const OLDEST: Version = Version {
     micro: 0,
 };
 
-/// From this version on a vhost-user NIC under TCG may have MSI-X; 7.2 dies of it. What lies between 7.2 and here was
-/// not tried, so it is treated like 7.2.
+/// The first version in which a vhost-user NIC under TCG may have MSI-X; 7.2 crashes with it. Versions between 7.2 and
+/// this one were not tried, so they are treated like 7.2.
 const WITH_VECTORS: Version = Version {
     major: 9,
     minor: 0,
     micro: 0,
 };
 
-/// From this version on the reconnect time of a socket is given in milliseconds.
+/// The first version that takes the reconnect time of a socket in milliseconds.
 const WITH_RECONNECT_MS: Version = Version {
     major: 9,
     minor: 2,
@@ -35,11 +35,11 @@ const WITH_RECONNECT_MS: Version = Version {
 /// A QEMU version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// First number.
+    /// Major version number.
     pub major: u32,
-    /// Second number.
+    /// Minor version number.
     pub minor: u32,
-    /// Third number.
+    /// Micro version number.
     pub micro: u32,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A QEMU binary that was asked for its version.
+/// A QEMU binary whose version is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Qemu {
     binary: PathBuf,
@@ -58,11 +58,11 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// The binary in `$WEFT_QEMU` (with the folders in `$WEFT_QEMU_DATA`, separated by colons, as its `-L`), else
-    /// `qemu-system-x86_64` in `PATH`. `QEMU_MODULE_DIR` is inherited by QEMU as it is.
+    /// Finds the binary in `$WEFT_QEMU` (with the folders in `$WEFT_QEMU_DATA`, separated by colons, as its `-L`), else
+    /// `qemu-system-x86_64` in `PATH`. QEMU inherits `QEMU_MODULE_DIR` unchanged.
     ///
     /// # Errors
-    /// When there is none, or it cannot be used.
+    /// Fails when there is none, or it cannot be used.
     pub fn discover() -> Result<Self, QemuError> {
         let data = std::env::var_os("WEFT_QEMU_DATA").unwrap_or_default();
         let data = std::env::split_paths(&data)
@@ -74,10 +74,10 @@ impl Qemu {
         }
     }
 
-    /// The binary at `binary` (or found in `PATH` by that name), with `data_directories` as its `-L`.
+    /// Uses the binary at `binary` (or found in `PATH` by that name), with `data_directories` as its `-L`.
     ///
     /// # Errors
-    /// As [`Qemu::discover`].
+    /// Fails as [`Qemu::discover`] does.
     pub fn at(binary: &Path, data_directories: Vec<PathBuf>) -> Result<Self, QemuError> {
         let unusable = |why: String| QemuError::Unusable {
             binary: binary.to_path_buf(),
@@ -110,25 +110,25 @@ impl Qemu {
         })
     }
 
-    /// The binary as it is started.
+    /// Returns the path by which the binary is started.
     #[must_use]
     pub fn binary(&self) -> &Path {
         &self.binary
     }
 
-    /// Its version.
+    /// Returns the version of the binary.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Whether a NIC has an interrupt of its own for each queue, visible in the guest's `/proc/interrupts`.
+    /// Returns whether a NIC has a separate interrupt for each queue, visible in the guest's `/proc/interrupts`.
     #[must_use]
     pub fn queue_interrupts(&self) -> bool {
         self.version >= WITH_VECTORS
     }
 
-    /// The reconnect option of a client socket.
+    /// Returns the reconnect option of a client socket.
     pub(super) fn reconnect(&self) -> &'static str {
         if self.version >= WITH_RECONNECT_MS {
             "reconnect-ms=500"
@@ -137,7 +137,7 @@ impl Qemu {
         }
     }
 
-    /// What a newer QEMU would add to this one, one clause each; empty when nothing.
+    /// Returns what a newer QEMU would add to this one, one clause each; empty when nothing.
     #[must_use]
     pub fn newer_would_add(&self) -> Vec<&'static str> {
         let mut gains = Vec::new();
@@ -147,7 +147,7 @@ impl Qemu {
         gains
     }
 
-    /// One that exists only by its version, to look at argument lists.
+    /// Makes one from its version alone, to test argument lists.
     #[cfg(test)]
     pub(super) fn of_version(version: Version) -> Self {
         Self {
@@ -157,7 +157,7 @@ impl Qemu {
         }
     }
 
-    /// The `-L` arguments.
+    /// Returns the `-L` arguments.
     pub(super) fn data_arguments(&self) -> impl Iterator<Item = OsString> {
         self.data_directories
             .iter()
@@ -165,7 +165,7 @@ impl Qemu {
     }
 }
 
-/// Reads `QEMU emulator version 7.2.22 (Debian …)`.
+/// Parses `QEMU emulator version 7.2.22 (Debian …)`.
 fn parse_version(text: &str) -> Option<Version> {
     let words = text.strip_prefix("QEMU emulator version ")?;
     let number = words.split(|c: char| c.is_whitespace()).next()?;

@@ -1,5 +1,5 @@
-//! QEMU as weft uses it: which binary and version there is, the argument list of a machine, the process, and its
-//! monitor (QMP). It knows nothing of labs: the caller names every socket and file.
+//! QEMU as weft uses it: binary and version, the argument list of a machine, the process, and its monitor (QMP). This
+//! module knows nothing of labs: the caller names every socket and file.
 
 mod accel;
 pub mod arguments;
@@ -21,24 +21,24 @@ pub use discover::{Qemu, Version};
 pub use process::{QemuProcess, spawn_bound};
 pub use qmp::{Qmp, Transfer};
 
-/// Longest path of a Unix socket, in bytes (`sun_path` with its ending zero).
+/// Length of the longest path of a Unix socket in bytes (`sun_path` without its closing zero).
 pub const SOCKET_PATH_LEN_MAX: usize = 107;
 
-/// What can go wrong with QEMU, and what follows. Each sentence is whole: no cause stands behind it a second time.
+/// The errors of QEMU, with their remedies. Each message is complete and is not followed by a cause.
 #[derive(Debug, Error)]
 pub enum QemuError {
-    /// No binary.
+    /// There is no binary.
     #[error("{} was not found: install the package qemu-system-x86, or name a binary in WEFT_QEMU", .0.display())]
     NotFound(PathBuf),
-    /// A binary that is no QEMU, or one too old.
+    /// A binary is no QEMU, or too old.
     #[error("{} cannot be used: {why}", .binary.display())]
     Unusable {
-        /// The binary.
+        /// Path of the binary.
         binary: PathBuf,
-        /// One clause.
+        /// Reason in one clause.
         why: String,
     },
-    /// A machine that cannot be.
+    /// A machine is impossible.
     #[error("{0}")]
     Machine(String),
     /// The process could not be started.
@@ -47,12 +47,12 @@ pub enum QemuError {
     /// The monitor refused a command.
     #[error("QEMU refused {command}: {why}")]
     Refused {
-        /// The QMP command.
+        /// Name of the QMP command.
         command: String,
-        /// What QEMU said.
+        /// Reason that QEMU gave.
         why: String,
     },
-    /// The monitor does not answer, or not as QMP.
+    /// The monitor does not answer, or not in QMP.
     #[error("QEMU's monitor does not answer: {0}")]
     Monitor(io::Error),
 }

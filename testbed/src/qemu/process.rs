@@ -1,5 +1,5 @@
-//! Starts child processes that cannot outlive this one, QEMU first of all. Supervising (when to restart whom) is the
-//! supervisor's.
+//! Starts child processes that cannot outlive this one, QEMU first of all. The supervisor decides when a process is
+//! restarted.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,22 +13,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Machine, Qemu, QemuError};
 
-/// Longest part of a process's log that is shown in an error, in bytes: its last lines say why it ended.
+/// Longest part of a process's log that is shown in an error, in bytes: its last lines tell why it ended.
 const LOG_TAIL_MAX: u64 = 2048;
 
 type Request = (Command, mpsc::SyncSender<io::Result<Child>>);
 
-/// Starts `command` so that the kernel kills it (SIGKILL) when this process ends, however it ends. It gets a process
-/// group of its own: a Ctrl-C at the terminal reaches this process only.
+/// Starts `command` so that the kernel kills it (SIGKILL) when this process ends, however it ends. The child gets a
+/// process group of its own: a Ctrl-C at the terminal reaches only this process.
 ///
 /// # Errors
-/// As [`Command::spawn`].
+/// Fails as [`Command::spawn`] does.
 pub fn spawn_bound(mut command: Command) -> io::Result<Child> {
     let parent = std::process::id();
     command.process_group(0);
     let bind = move || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-        // The parent may have died before the line above: then nobody would ever end this process.
+        // The parent may have died before the line above: then nothing would ever end this process.
         let born_to = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
         if born_to == parent {
             Ok(())
@@ -40,7 +40,7 @@ pub fn spawn_bound(mut command: Command) -> io::Result<Child> {
     // error path allocates, in a child whose parent is gone and which ends there.
     unsafe { command.pre_exec(bind) };
     // The death signal is sent when the *thread* that forked ends. So all children are forked by one thread that never
-    // does; any thread may ask it.
+    // does; any thread may send it a request.
     static SPAWNER: OnceLock<mpsc::Sender<Request>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
         let (sender, requests) = mpsc::channel::<Request>();
@@ -48,7 +48,8 @@ pub fn spawn_bound(mut command: Command) -> io::Result<Child> {
             .name("spawner".into())
             .spawn(move || {
                 for (mut command, answer) in requests {
-                    // An asker that is gone does not want the child either; dropping it here leaves it to its parent.
+                    // A requester that is gone does not want the child either; dropping it here leaves it to its
+                    // parent.
                     let _ = answer.send(command.spawn());
                 }
             })
@@ -69,11 +70,12 @@ pub struct QemuProcess {
 }
 
 impl Qemu {
-    /// Starts `machine`; what QEMU itself prints goes to the file `log`. Socket files left by a former QEMU at the
+    /// Starts `machine`; QEMU's own output goes to the file `log`. Socket files that a former QEMU left at the
     /// machine's paths are removed before.
     ///
     /// # Errors
-    /// When the machine cannot be, or the process not be started. Mistakes QEMU finds itself show as its exit.
+    /// Fails when the machine is impossible, or the process cannot be started. Mistakes that QEMU finds itself show as
+    /// its exit.
     pub fn spawn(&self, machine: &Machine, log: &Path) -> Result<QemuProcess, QemuError> {
         let arguments = self.arguments(machine)?;
         for socket in [
@@ -109,32 +111,32 @@ impl Qemu {
 }
 
 impl QemuProcess {
-    /// Process identifier.
+    /// Returns the process identifier.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it did.
+    /// Returns how the process ended, if it did.
     ///
     /// # Errors
-    /// When the process cannot be asked about.
+    /// Fails when the state of the process is not available.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     ///
     /// # Errors
-    /// When the process cannot be waited for.
+    /// Fails when the process cannot be waited for.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
 
-    /// Waits for its end, but no longer than `patience`; `None` when it runs on.
+    /// Waits for the end of the process, but no longer than `patience`; `None` when it is still running.
     ///
     /// # Errors
-    /// When the process cannot be waited for.
+    /// Fails when the process cannot be waited for.
     pub fn wait_timeout(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         let pid = rustix::process::Pid::from_child(&self.child);
         let end = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
@@ -155,16 +157,16 @@ impl QemuProcess {
         }
     }
 
-    /// Kills it and waits for its end.
+    /// Kills the process and waits for its end.
     ///
     /// # Errors
-    /// When the process cannot be waited for.
+    /// Fails when the process cannot be waited for.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.child.kill()?;
         self.child.wait()
     }
 
-    /// The last lines QEMU printed: why it ended.
+    /// Returns the last lines that QEMU printed, which tell why it ended.
     #[must_use]
     pub fn last_words(&self) -> String {
         use std::io::{Read, Seek, SeekFrom};
@@ -238,7 +240,7 @@ mod tests {
             .find_map(|line| line.split_once("pid ")?.1.trim().parse().ok())
             .expect(&said);
         let pid = rustix::process::Pid::from_raw(pid).unwrap();
-        // An error says that it is gone already.
+        // An error means that it is gone already.
         if let Ok(end) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
             let patience = Timespec::try_from(Duration::from_secs(20)).unwrap();
             assert_eq!(

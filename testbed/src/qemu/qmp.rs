@@ -1,5 +1,5 @@
-//! Client of QEMU's monitor: the few commands weft needs, one at a time, and its events. A monitor serves one client: who
-//! wants to hear of events all the time needs a monitor of their own.
+//! A client of QEMU's monitor: the few commands that weft needs, one at a time, and its events. A monitor serves one
+//! client: a client that waits for events all the time needs a monitor of its own.
 
 mod migration;
 
@@ -15,16 +15,16 @@ pub use migration::Transfer;
 
 use super::QemuError;
 
-/// How long QEMU may take for an answer. A QEMU that is starved of processor time still answers within seconds.
+/// Time that QEMU may take for an answer. A QEMU that is starved of processor time still answers within seconds.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Pause between two attempts to reach a monitor socket that is not there yet.
+/// Pause between two attempts to connect to a monitor socket that does not exist yet.
 const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 
-/// Events kept for [`Qmp::into_events`]; the oldest are dropped first. A guest that reboots sends three.
+/// Number of events kept for [`Qmp::into_events`]; the oldest are dropped first. A guest that reboots sends three.
 const EVENTS_MAX: usize = 256;
 
-/// Longest line taken from QEMU, in bytes.
+/// Longest line that is read from QEMU, in bytes.
 const LINE_MAX: u64 = 1 << 20;
 
 /// A connection to one QEMU's monitor.
@@ -35,10 +35,10 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects, waiting up to `patience` for QEMU to listen.
+    /// Connects, and waits up to `patience` for QEMU to listen.
     ///
     /// # Errors
-    /// When nobody listens in time, or what listens does not speak QMP.
+    /// Fails when nothing listens in time, or the listener does not speak QMP.
     pub fn connect(socket: &Path, patience: Duration) -> Result<Self, QemuError> {
         let deadline = Instant::now() + patience;
         let stream = loop {
@@ -68,16 +68,16 @@ impl Qmp {
     /// Sets a card's link up or down, as the guest sees it; `card` is [`super::Nic::link_name`].
     ///
     /// # Errors
-    /// When QEMU refuses or does not answer.
+    /// Fails when QEMU refuses or does not answer.
     pub fn set_link(&mut self, card: &str, up: bool) -> Result<(), QemuError> {
         self.execute("set_link", json!({"name": card, "up": up})).map(drop)
     }
 
-    /// Whether a card's backend is connected, and QEMU has done all that it does then, such as setting the link up;
-    /// `socket` is [`super::Nic::socket_name`].
+    /// Returns whether a card's backend is connected, and QEMU has done all that it does then, such as setting the link
+    /// up; `socket` is [`super::Nic::socket_name`].
     ///
     /// # Errors
-    /// When QEMU does not answer.
+    /// Fails when QEMU does not answer.
     pub fn socket_is_connected(&mut self, socket: &str) -> Result<bool, QemuError> {
         // Both happen in one turn of QEMU's main loop, which answers us in another.
         let all = self.execute("query-chardev", Value::Null)?;
@@ -89,15 +89,15 @@ impl Qmp {
     /// Stops the guest's processors.
     ///
     /// # Errors
-    /// When QEMU refuses or does not answer.
+    /// Fails when QEMU refuses or does not answer.
     pub fn stop(&mut self) -> Result<(), QemuError> {
         self.execute("stop", Value::Null).map(drop)
     }
 
-    /// Lets the guest's processors go on.
+    /// Lets the guest's processors continue.
     ///
     /// # Errors
-    /// When QEMU refuses or does not answer.
+    /// Fails when QEMU refuses or does not answer.
     pub fn cont(&mut self) -> Result<(), QemuError> {
         self.execute("cont", Value::Null).map(drop)
     }
@@ -105,15 +105,15 @@ impl Qmp {
     /// Ends QEMU.
     ///
     /// # Errors
-    /// When QEMU refuses or does not answer.
+    /// Fails when QEMU refuses or does not answer.
     pub fn quit(&mut self) -> Result<(), QemuError> {
         self.execute("quit", Value::Null).map(drop)
     }
 
-    /// Presses the power button, which a guest that heeds it takes as the wish to switch itself off.
+    /// Presses the power button, which a cooperative guest takes as a request to switch itself off.
     ///
     /// # Errors
-    /// When QEMU refuses or does not answer.
+    /// Fails when QEMU refuses or does not answer.
     pub fn system_powerdown(&mut self) -> Result<(), QemuError> {
         self.execute("system_powerdown", Value::Null).map(drop)
     }
@@ -121,24 +121,24 @@ impl Qmp {
     /// Presses the reset button.
     ///
     /// # Errors
-    /// When QEMU refuses or does not answer.
+    /// Fails when QEMU refuses or does not answer.
     pub fn system_reset(&mut self) -> Result<(), QemuError> {
         self.execute("system_reset", Value::Null).map(drop)
     }
 
-    /// Whether the guest's processors run.
+    /// Returns whether the guest's processors run.
     ///
     /// # Errors
-    /// When QEMU does not answer.
+    /// Fails when QEMU does not answer.
     pub fn running(&mut self) -> Result<bool, QemuError> {
         let status = self.execute("query-status", Value::Null)?;
         Ok(status.get("running").and_then(Value::as_bool).unwrap_or(false))
     }
 
-    /// Any command; `arguments` is an object or null. Returns what QEMU returned.
+    /// Executes any command; `arguments` is an object or null. Returns QEMU's result.
     ///
     /// # Errors
-    /// When QEMU refuses or does not answer.
+    /// Fails when QEMU refuses or does not answer.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QemuError> {
         let mut request = json!({"execute": command});
         if !arguments.is_null() {
@@ -153,7 +153,7 @@ impl Qmp {
         self.answer(command)
     }
 
-    /// The answer to a command that was sent.
+    /// Waits for the answer to a command that was sent.
     fn answer(&mut self, command: &str) -> Result<Value, QemuError> {
         loop {
             let mut answer = self.line().map_err(QemuError::Monitor)?;
@@ -178,11 +178,11 @@ impl Qmp {
         }
     }
 
-    /// Names of the events (`RESET`, `SHUTDOWN`, …), first those that came before answers, then more as they come. Waits for
-    /// each; ends with QEMU.
+    /// Returns the names of the events (`RESET`, `SHUTDOWN`, …): first those that came before answers, then more as
+    /// they come. It waits for each, and ends with QEMU.
     ///
     /// # Errors
-    /// When the connection cannot be set to wait.
+    /// Fails when the connection cannot be set to wait.
     pub fn into_events(mut self) -> Result<impl Iterator<Item = String>, QemuError> {
         let unlimited = self.reader.get_mut().set_read_timeout(None);
         unlimited.map_err(QemuError::Monitor)?;
@@ -196,10 +196,10 @@ impl Qmp {
         }))
     }
 
-    /// Waits for an event, however long that takes; one that came before answers will do. Others are forgotten.
+    /// Waits for an event, however long that takes; one that came before an answer counts. Others are forgotten.
     ///
     /// # Errors
-    /// When QEMU ends.
+    /// Fails when QEMU ends.
     fn wait_for_event(&mut self, name: &str) -> Result<(), QemuError> {
         let mut wait = || {
             self.reader.get_ref().set_read_timeout(None)?;

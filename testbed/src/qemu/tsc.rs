@@ -1,7 +1,7 @@
-//! How fast the host's time-stamp counter runs, which is what an emulated guest's counter shows.
+//! The frequency of the host's time-stamp counter, which an emulated guest's counter shows.
 //!
 //! A guest that measures it at boot against an emulated timer may be wrong by a factor when the host is busy, and then
-//! every time it tells is. So it is told.
+//! every time it shows is. So the guest gets the frequency from here.
 
 use std::{
     arch::x86_64::_rdtsc,
@@ -11,10 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Long enough for a measurement exact to a few parts in a hundred thousand.
+/// Duration of a measurement that is exact to a few parts in a hundred thousand.
 const MEASURED_FOR: Duration = Duration::from_millis(50);
 
-/// The frequency in kHz; `None` if this host's counter does not run evenly.
+/// Returns the frequency in kHz; `None` if this host's counter is not constant.
 pub fn host_tsc_khz() -> Option<u64> {
     static KHZ: OnceLock<Option<u64>> = OnceLock::new();
     *KHZ.get_or_init(|| {
@@ -33,7 +33,8 @@ fn measure() -> u64 {
     u64::try_from(u128::from(last - first) * 1_000_000 / ns).unwrap_or(u64::MAX)
 }
 
-/// Clock and counter at the same moment: of several tries, the one with the least time between two looks at the clock.
+/// Reads clock and counter simultaneously: of several attempts, it takes the one with the least time between two
+/// readings of the clock.
 fn instant() -> (Instant, u64) {
     let look = || {
         let before = Instant::now();

@@ -1,4 +1,4 @@
-//! What is set on a cable, in words.
+//! The settings of a cable in words.
 
 use crate::{
     lab::{
@@ -8,7 +8,7 @@ use crate::{
     vnicd_client::report::LinkSettings,
 };
 
-/// `10Mbit` or, with a token bucket, `10Mbit burst 32K`.
+/// Renders a rate such as `10Mbit` or, with a token bucket, `10Mbit burst 32K`.
 #[must_use]
 pub fn rate(settings: &LinkSettings) -> String {
     let rate = Rate(settings.rate_bps);
@@ -18,7 +18,7 @@ pub fn rate(settings: &LinkSettings) -> String {
     }
 }
 
-/// `10ms` or, with jitter, `10ms ± 1ms pareto`.
+/// Renders a delay such as `10ms` or, with jitter, `10ms ± 1ms pareto`.
 #[must_use]
 pub fn delay(settings: &LinkSettings) -> String {
     let delay = Span(settings.delay_ns);
@@ -30,7 +30,7 @@ pub fn delay(settings: &LinkSettings) -> String {
     format!("{delay} ± {jitter} {distribution}{order}")
 }
 
-/// `1M` or, with an ECN threshold, `1M, ECN 64K`.
+/// Renders a queue such as `1M` or, with an ECN threshold, `1M, ECN 64K`.
 #[must_use]
 pub fn queue(settings: &LinkSettings) -> String {
     let limit = QueueLimit::of_queue(settings).map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
@@ -40,7 +40,7 @@ pub fn queue(settings: &LinkSettings) -> String {
     }
 }
 
-/// `loss 1%, reorder 5% by 1ms`, without the faults that are not on.
+/// Renders faults such as `loss 1%, reorder 5% by 1ms`, without those that are off.
 #[must_use]
 pub fn faults(settings: &LinkSettings) -> String {
     let loss = Loss::of(settings);
@@ -51,10 +51,10 @@ pub fn faults(settings: &LinkSettings) -> String {
     if settings.loss_every > 0 {
         words.push(format!("loss of every {}th", settings.loss_every));
     }
-    let held = Span(settings.reorder_delay_ns);
+    let delay = Span(settings.reorder_delay_ns);
     let past = if settings.corrupt_past_fcs { " past FCS" } else { "" };
     for (name, ppm, more) in [
-        ("reorder", settings.reorder_ppm, format!(" by {held}")),
+        ("reorder", settings.reorder_ppm, format!(" by {delay}")),
         ("duplicate", settings.duplicate_ppm, String::new()),
         ("corrupt", settings.corrupt_ppm, past.to_owned()),
     ] {

@@ -1,5 +1,5 @@
-//! Bar charts as SVG. One chart is one figure with a title, bars with their values and their spread, and an axis that starts at zero and
-//! says which way is better: a chart that exaggerates is a wrong chart.
+//! Bar charts as SVG. A chart shows one figure with a title, bars with their values and their spread, and an axis that
+//! starts at zero and says which direction is better: a chart that exaggerates is a wrong chart.
 
 use anyhow::{Result, anyhow};
 use plotters::{
@@ -11,7 +11,7 @@ use plotters::{
 /// Size of a chart, in SVG units.
 const SIZE: (u32, u32) = (860, 440);
 
-/// Colours of parts of a bar; told apart also by most colour-blind readers (Okabe and Ito).
+/// Colours of parts of a bar, which most colour-blind readers can distinguish too (Okabe and Ito).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -26,24 +26,24 @@ const COLOURS: [RGBColor; 8] = [
 /// Room between groups of bars, in widths of a bar.
 const GROUP_GAP: f64 = 0.6;
 
-/// Half the width of a bar, of the room that it has.
+/// Half the width of a bar, as a share of its place.
 const BAR_HALF: f64 = 0.35;
 
 type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// What a part of a bar is painted with.
+/// The meaning of the colour of a part of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
-    /// What the others are compared with.
+    /// The bar is what the others are compared with.
     Reference,
-    /// Nothing to point at: no difference that the measurement shows.
+    /// The measurement shows no difference.
     Plain,
-    /// A difference for the better.
+    /// The difference is an improvement.
     Better,
-    /// A difference for the worse.
+    /// The difference is a deterioration.
     Worse,
-    /// One of several kinds, by its number; those of one number have one colour in every chart.
+    /// The part is one of several kinds, by its number; a number has one colour in every chart.
     Kind(usize),
 }
 
@@ -62,35 +62,35 @@ impl Paint {
 /// A bar chart.
 #[derive(Clone, Debug)]
 pub struct BarChart {
-    /// What is shown.
+    /// Title of the chart.
     pub title: String,
-    /// Under the title, in small letters: what one has to know about all of it.
+    /// Text under the title, in small letters: what one has to know about the whole chart.
     pub subtitle: String,
-    /// What the axis counts, with its unit, and which way is better.
+    /// Label of the axis, with its unit, and which direction is better.
     pub axis: String,
-    /// What each paint means; only those that some bar has are shown.
+    /// Meaning of each paint; only those that some bar has are shown.
     pub legend: Vec<(Paint, String)>,
     /// Groups of bars from left to right.
     pub groups: Vec<Group>,
 }
 
-/// Bars that belong together.
+/// A group of bars that belong together.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Written under all of them; may be empty.
+    /// Label under the whole group; may be empty.
     pub label: String,
-    /// From left to right.
+    /// Bars from left to right.
     pub bars: Vec<Bar>,
 }
 
-/// One bar.
+/// A bar of the chart.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// Written under it.
+    /// Label under the bar.
     pub label: String,
-    /// What it is stacked from, from the bottom up.
+    /// Parts that the bar is stacked from, from the bottom up.
     pub parts: Vec<(Paint, f64)>,
-    /// The quartiles of what was measured, for the error bar.
+    /// Quartiles of the measurement, for the error bar.
     pub spread: Option<(f64, f64)>,
 }
 
@@ -99,7 +99,7 @@ impl Bar {
         self.parts.iter().map(|(_, value)| value).sum()
     }
 
-    /// The highest point that something is drawn at.
+    /// Returns the highest point of the bar or its error bar.
     fn top(&self) -> f64 {
         self.spread.map_or(self.total(), |(_, high)| high.max(self.total()))
     }
@@ -110,17 +110,17 @@ impl Bar {
 }
 
 impl BarChart {
-    /// The chart as SVG text.
+    /// Renders the chart as SVG text.
     ///
     /// # Errors
-    /// When it has no bars, or a value that is not a number.
+    /// Fails when it has no bars, or a value that is not a number.
     pub fn svg(&self) -> Result<String> {
         let mut svg = String::new();
         let highest = self.bars().map(Bar::top).fold(0.0, f64::max);
         if self.bars().next().is_none() || !highest.is_finite() {
             return Err(anyhow!("the chart \"{}\" has nothing to show", self.title));
         }
-        // Room above the bars for their values.
+        // The values need room above the bars.
         let top = if highest > 0.0 { highest * 1.12 } else { 1.0 };
         self.draw(&mut svg, top)
             .map_err(|error| anyhow!("the chart \"{}\" cannot be drawn: {error}", self.title))?;
@@ -131,14 +131,14 @@ impl BarChart {
         self.groups.iter().flat_map(|group| &group.bars)
     }
 
-    /// The legend without what no bar has.
+    /// Returns the legend without entries that no bar has.
     fn legend(&self) -> impl Iterator<Item = &(Paint, String)> {
         self.legend
             .iter()
             .filter(|(paint, _)| self.bars().any(|bar| bar.has(*paint)))
     }
 
-    /// Each bar with the middle of its place.
+    /// Returns each bar with the middle of its place.
     fn placed(&self) -> Vec<(f64, &Bar)> {
         let mut placed = Vec::new();
         let mut left = 0.0;
@@ -183,7 +183,7 @@ impl BarChart {
         Ok(())
     }
 
-    /// Between title and bars, in one line: no bar is ever behind it.
+    /// Draws the legend in one line between title and bars, so that no bar is behind it.
     fn draw_legend(&self, area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
         let mut x = 16;
         for (paint, name) in self.legend() {
@@ -243,7 +243,7 @@ impl BarChart {
     }
 }
 
-/// A number with about three significant digits, as a person would round it.
+/// Renders a number with about three significant digits, as a person would round it.
 #[must_use]
 pub fn short(value: f64) -> String {
     match value.abs() {
@@ -322,7 +322,7 @@ mod tests {
         let chart = chart();
         let places: Vec<f64> = chart.placed().iter().map(|(middle, _)| *middle).collect();
         assert_eq!(places, [0.5, 1.5 + GROUP_GAP]);
-        // A line and two caps for each bar, and the line over the label of a group.
+        // Each bar has a line and two caps, and the label of a group has a line over it.
         let lines = chart.svg().expect("drawable").matches("<polyline").count();
         let without = BarChart {
             groups: chart

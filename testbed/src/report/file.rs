@@ -1,5 +1,5 @@
-//! Files and folders for results: known to be writable before the work begins, named in every error, and gone again when
-//! the work fails: nothing half-made stays.
+//! Files and folders for results: known to be writable before the work begins, named in every error, and removed when
+//! the work fails, so that no partial result stays.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// A file to be written. Unless [kept](Self::keep) it is removed with this handle, if it was made or changed by it.
+/// A file to be written. Unless [kept](Self::keep) it is removed with this handle, if the handle created or changed it.
 #[derive(Debug)]
 pub struct OutFile {
     path: PathBuf,
@@ -18,10 +18,10 @@ pub struct OutFile {
 }
 
 impl OutFile {
-    /// Makes the file; `None` if there is one already.
+    /// Creates the file; `None` if there is one already.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Fails when it cannot be created.
     pub fn new(path: &Path) -> Result<Option<Self>> {
         match OpenOptions::new().write(true).create_new(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
@@ -29,10 +29,10 @@ impl OutFile {
         }
     }
 
-    /// Opens or makes the file; what is in it stays until [`writer`](Self::writer).
+    /// Opens or creates the file; its contents stay until [`writer`](Self::writer).
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails when it cannot be written.
     pub fn open(path: &Path) -> Result<Self> {
         match Self::new(path)? {
             Some(new) => Ok(new),
@@ -48,18 +48,18 @@ impl OutFile {
         })
     }
 
-    /// Finds out whether the file can be written, and leaves everything as it was.
+    /// Checks whether the file can be written, and leaves everything unchanged.
     ///
     /// # Errors
-    /// When it cannot.
+    /// Fails when it cannot.
     pub fn check(path: &Path) -> Result<()> {
         Self::open(path).map(drop)
     }
 
-    /// Empties the file and gives what writes into it.
+    /// Empties the file and returns a writer to it.
     ///
     /// # Errors
-    /// When it cannot be emptied.
+    /// Fails when it cannot be emptied.
     pub fn writer(&mut self) -> Result<impl Write + Send + use<>> {
         let mut empty = || {
             if self.file.metadata()?.is_file() {
@@ -75,14 +75,14 @@ impl OutFile {
         })
     }
 
-    /// The file stays if anything was written to it.
+    /// Keeps the file if something was written to it.
     pub fn keep_unless_empty(self) {
         if self.file.metadata().is_ok_and(|file| file.len() > 0) {
             self.keep();
         }
     }
 
-    /// The file stays, whatever happens.
+    /// Keeps the file in any case.
     pub fn keep(mut self) {
         self.remove = false;
     }
@@ -91,13 +91,13 @@ impl OutFile {
 impl Drop for OutFile {
     fn drop(&mut self) {
         if self.remove {
-            // One that cannot be removed was the work of an error that has been told already.
+            // A file that cannot be removed had an error that was reported already.
             _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Names the file in its errors.
+/// A writer that names the file in its errors.
 struct Writer {
     path: PathBuf,
     file: File,
@@ -119,21 +119,21 @@ impl Write for Writer {
     }
 }
 
-/// A folder with files to be written. Unless [kept](Self::keep), the files are removed with this handle, and the folders that
-/// it made.
+/// A folder with files to be written. Unless [kept](Self::keep), the files are removed with this handle, and the
+/// folders that it created.
 #[derive(Debug)]
 pub struct OutFolder {
     path: PathBuf,
-    /// The innermost first.
+    /// Folders that were created, the innermost first.
     made: Vec<PathBuf>,
     written: Vec<PathBuf>,
 }
 
 impl OutFolder {
-    /// Makes the folder, and those above it.
+    /// Creates the folder, and those above it.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Fails when it cannot be created.
     pub fn make(path: &Path) -> Result<Self> {
         let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
         let folder = Self {
@@ -145,10 +145,10 @@ impl OutFolder {
         Ok(folder)
     }
 
-    /// Finds out whether files can be written there, and leaves everything as it was.
+    /// Checks whether files can be written there, and leaves everything unchanged.
     ///
     /// # Errors
-    /// When they cannot.
+    /// Fails when they cannot.
     pub fn check(path: &Path) -> Result<()> {
         let mut folder = Self::make(path)?;
         folder
@@ -159,14 +159,14 @@ impl OutFolder {
     /// Writes a file.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails when it cannot be written.
     pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.path.join(name);
         self.written.push(path.clone());
         fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Everything stays.
+    /// Keeps everything.
     pub fn keep(mut self) {
         self.made.clear();
         self.written.clear();
@@ -176,11 +176,11 @@ impl OutFolder {
 impl Drop for OutFolder {
     fn drop(&mut self) {
         for file in &self.written {
-            // It may never have been made.
+            // The file may never have been created.
             _ = fs::remove_file(file);
         }
         for folder in &self.made {
-            // One that somebody else has put something into stays.
+            // A folder in which another program has created something stays.
             _ = fs::remove_dir(folder);
         }
     }

@@ -1,5 +1,5 @@
-//! How results are shown: tables on a terminal, JSON for programs, bar charts in files. Knows nothing of what is shown, but for
-//! the words of what is set on a cable or about VLANs, which tables and pictures share.
+//! How results are shown: tables on a terminal, JSON for programs, bar charts in files. This module knows nothing of
+//! the results, except for the words of cables and VLANs, which tables and pictures share.
 
 pub mod cable;
 pub mod chart;
@@ -13,7 +13,7 @@ use std::{
     io::{self, Write},
 };
 
-/// Tells the user something that is no result: a line on standard error, if somebody listens there.
+/// Prints a message that is not a result: a line on standard error, if that is open.
 pub fn say(text: impl Display) {
     _ = writeln!(io::stderr(), "{text}");
 }

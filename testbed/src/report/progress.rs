@@ -1,4 +1,4 @@
-//! What is going on while somebody waits: a moving line on a terminal, plain lines elsewhere. Always on standard error,
+//! The progress of long operations: a moving line on a terminal, plain lines elsewhere. It is always on standard error,
 //! so that results can be piped.
 
 use std::{
@@ -9,10 +9,10 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often the moving line moves.
+/// Interval at which the moving line moves.
 const TICK: Duration = Duration::from_millis(120);
 
-/// Progress of one undertaking.
+/// The progress of one operation.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -20,7 +20,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Progress of something with `steps` steps, or 0 when nobody knows how many.
+    /// Starts the display for `steps` steps, or 0 when their number is not known.
     #[must_use]
     pub fn new(steps: u64) -> Self {
         if !std::io::stderr().is_terminal() {
@@ -43,14 +43,14 @@ impl Progress {
         }
     }
 
-    /// Says what is going on; saying the same twice is saying it once.
+    /// Shows the current step; repeating a message has no effect.
     pub fn say(&self, message: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(message.to_owned()),
             None => {
                 let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 if *last != message {
-                    // Nobody who closed standard error wants to know.
+                    // Standard error may be closed; then the message has no reader.
                     _ = writeln!(std::io::stderr(), "{message}");
                     message.clone_into(&mut last);
                 }
@@ -58,7 +58,7 @@ impl Progress {
         }
     }
 
-    /// One step is done.
+    /// Advances by one step.
     pub fn step(&self) {
         if let Some(bar) = &self.bar {
             bar.inc(1);

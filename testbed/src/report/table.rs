@@ -1,4 +1,4 @@
-//! Tables: columns for people, JSON for programs, from the same rows.
+//! Tables: columns for people and JSON for programs, from common rows.
 
 use std::{collections::BTreeMap, io::Write};
 
@@ -46,18 +46,18 @@ impl<R> Columns<R> {
 }
 
 impl<R> Columns<R> {
-    /// The headings, and whether what is below them are numbers.
+    /// Returns the headings, and whether numbers are below them.
     pub fn heads(&self) -> impl Iterator<Item = (&'static str, bool)> {
         self.0.iter().map(|column| (column.heading, column.numeric))
     }
 
-    /// The cells of a row, and whether they are numbers.
+    /// Returns the cells of a row, and whether they are numbers.
     pub fn cells(&self, row: &R) -> impl Iterator<Item = (String, bool)> {
         self.0.iter().map(|column| ((column.cell)(row), column.numeric))
     }
 }
 
-/// The table as text, headings first, without a frame: easy to read and to cut with other tools.
+/// Renders the table as text, headings first, without a frame: easy to read and to cut with other tools.
 #[must_use]
 pub fn text<R>(rows: &[R], columns: &Columns<R>) -> String {
     let mut grid = Grid::new();
@@ -81,7 +81,7 @@ pub fn text<R>(rows: &[R], columns: &Columns<R>) -> String {
 /// Prints rows to standard output, as a table or as JSON.
 ///
 /// # Errors
-/// When standard output is closed.
+/// Fails when standard output is closed.
 pub fn print<R: Serialize>(json: bool, rows: &[R], columns: &Columns<R>) -> Result<()> {
     if json {
         return print_json(&rows);
@@ -90,7 +90,7 @@ pub fn print<R: Serialize>(json: bool, rows: &[R], columns: &Columns<R>) -> Resu
     Ok(())
 }
 
-/// Counts in one cell by the names that JSON has for them, without those that are 0: `loss 3, queue_full 70`.
+/// Renders counts in one cell by the names that JSON has for them, without those that are 0: `loss 3, queue_full 70`.
 pub fn counts(counts: &BTreeMap<String, u64>) -> String {
     let counted = counts.iter().filter(|(_, count)| **count > 0);
     let words: Vec<_> = counted.map(|(name, count)| format!("{name} {count}")).collect();
@@ -104,7 +104,7 @@ pub fn counts(counts: &BTreeMap<String, u64>) -> String {
 /// Prints one value as JSON to standard output.
 ///
 /// # Errors
-/// When standard output is closed.
+/// Fails when standard output is closed.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, value)?;

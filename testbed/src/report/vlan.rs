@@ -1,8 +1,8 @@
-//! What is set about VLANs, in words.
+//! The VLAN settings of a port in words.
 
 use crate::vnicd_client::report::VlanSettings;
 
-/// The VLAN of frames without a tag.
+/// Renders the VLAN of frames without a tag.
 #[must_use]
 pub fn untagged(vlans: Option<&VlanSettings>) -> String {
     match vlans {
@@ -12,7 +12,7 @@ pub fn untagged(vlans: Option<&VlanSettings>) -> String {
     }
 }
 
-/// The VLANs of frames with one.
+/// Renders the VLANs of frames with a tag.
 #[must_use]
 pub fn tagged(vlans: Option<&VlanSettings>) -> String {
     match vlans {

@@ -1,8 +1,8 @@
-//! A saved lab on disk: a folder with the state of each guest, the files that its QEMU is started with, and a file that says
-//! what they are. Writes, reads and checks such folders; freezes and starts nothing.
+//! A saved lab on disk: a folder with the state of each guest, the files that its QEMU is started with, and a manifest.
+//! This module writes, reads and checks such folders; it stops and starts nothing.
 //!
-//! A folder is written under another name and renamed when all of it is on the disk, so that there is never a half-written one.
-//! What is read is not trusted to be whole: sizes and checksums are compared before anything is started.
+//! A folder is written under another name and renamed when all of it is on the disk, so that a partial folder never has
+//! the final name. Sizes and checksums are compared before anything is started from a folder.
 
 mod reader;
 mod writer;
@@ -23,44 +23,44 @@ pub use writer::{Writer, check_lab};
 /// Version of the format; others are refused.
 pub const FORMAT: u32 = 1;
 
-/// The file that says what the others are.
+/// Name of the manifest, which describes the other files.
 const MANIFEST: &str = "save.json";
 
-/// Bytes of that file. Texts that a lab file gives its guests are in it once for each guest: a file of 1 MiB, the largest, and 64
-/// nodes make 64 MiB.
+/// Length of the manifest in bytes. Texts that a lab file gives its guests are in it once for each guest: a file of 1
+/// MiB, the largest, and 64 nodes make 64 MiB.
 const MANIFEST_LEN_MAX: u64 = 128 << 20;
 
-/// Bytes of it that what is not the lab may take: settings, and names and checksums of files.
+/// Number of bytes of the manifest for everything but the lab: settings, and names and checksums of files.
 const BESIDE_LAB_LEN_MAX: u64 = 16 << 20;
 
-/// First line of that file. What follows it is a [`Manifest`].
+/// First line of the manifest, which is followed by a [`Manifest`].
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     weft_save: u32,
     sha256: String,
 }
 
-/// What is in a saved lab.
+/// The manifest describes the contents of a saved lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Version of the `weft` that wrote it.
+    /// Version of the `weft` that wrote the save.
     pub weft: String,
-    /// When the guests were stopped, in milliseconds since 1970.
+    /// Time when the guests were stopped, in milliseconds since 1970.
     pub saved_unix_ms: u64,
     /// Version of the QEMU that wrote the guests' states.
     pub qemu: String,
-    /// What ran the guests' instructions.
+    /// Accelerator that ran the guests' instructions.
     pub accel: Accel,
-    /// What the host's processor can do, if the guests ran on it.
+    /// Features of the host's processor, if the guests ran on it.
     pub cpu_flags: Vec<String>,
-    /// The lab file, as `weft up` would follow it.
+    /// Path of the lab file that `weft up` would reconcile with.
     pub file: Option<PathBuf>,
-    /// What the lab file said.
+    /// Lab as the lab file described it.
     pub lab: Lab,
-    /// What was in force on cards and cables.
+    /// Settings in force on cards and cables.
     pub settings: Settings,
-    /// The guests, in the order of the lab.
+    /// Guests in the order of the lab.
     pub nodes: Vec<SavedNode>,
 }
 
@@ -68,17 +68,17 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedNode {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// The state of its QEMU: memory, processors, devices.
+    /// State of the QEMU: memory, processors, devices.
     pub state: SavedFile,
-    /// Kernel that it was booted with, and boots again.
+    /// Kernel that the guest booted, and boots again.
     pub kernel: SavedFile,
-    /// Initramfs.
+    /// Initramfs that the guest booted.
     pub initramfs: Option<SavedFile>,
     /// Read-only disks.
     pub disks: Vec<SavedDisk>,
-    /// If it boots an image of weft's own: the kernel's release and the image's hash.
+    /// Release of the kernel and hash of the image, if the guest boots an image of Weft.
     pub image: Option<(String, String)>,
 }
 
@@ -86,9 +86,9 @@ pub struct SavedNode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedDisk {
-    /// Serial number.
+    /// Serial number of the disk.
     pub serial: String,
-    /// Contents.
+    /// File with the contents of the disk.
     pub contents: SavedFile,
 }
 
@@ -96,16 +96,16 @@ pub struct SavedDisk {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedFile {
-    /// Its name in the folder.
+    /// Name of the file in the folder.
     pub name: String,
-    /// Its length.
+    /// Length of the file in bytes.
     pub bytes: u64,
-    /// SHA-256 of its contents, in hexadecimal.
+    /// SHA-256 of the contents, in hexadecimal.
     pub sha256: String,
 }
 
 impl SavedNode {
-    /// All files of the guest. Guests share those that are the same.
+    /// Returns all files of the guest. Guests share equal files.
     pub fn files(&self) -> impl Iterator<Item = &SavedFile> {
         let disks = self.disks.iter().map(|disk| &disk.contents);
         [&self.state, &self.kernel]
@@ -115,7 +115,7 @@ impl SavedNode {
     }
 }
 
-/// Why a guest like this cannot be saved: one clause that names the node.
+/// Returns why a guest like this cannot be saved: one clause that names the node.
 #[must_use]
 pub fn why_not(node: &Node) -> Option<String> {
     match &node.boot {
@@ -135,7 +135,7 @@ pub fn why_not(node: &Node) -> Option<String> {
     }
 }
 
-/// What the host's processor can do, in the kernel's words.
+/// Returns the features of the host's processor, in the kernel's words.
 #[must_use]
 pub fn cpu_flags() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

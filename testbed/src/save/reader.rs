@@ -1,4 +1,4 @@
-//! Reads a saved lab: what is in it, whether it is whole, and whether this machine can go on with it.
+//! Reads a saved lab: its contents, whether it is complete, and whether this machine can continue it.
 
 use std::{
     collections::BTreeSet,
@@ -18,10 +18,10 @@ use crate::{
     qemu::{self, Version},
 };
 
-/// Bytes that are read and hashed at once.
+/// Number of bytes that are read and hashed at a time.
 const PIECE_LEN: usize = 1 << 20;
 
-/// A saved lab.
+/// A saved lab that was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
     folder: PathBuf,
@@ -29,19 +29,20 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Reads what is in the folder, and checks everything but the contents of its files.
+    /// Reads the manifest in the folder, and checks everything but the contents of its files.
     ///
     /// # Errors
-    /// One sentence when it is no saved lab, or a damaged one.
+    /// Fails with one sentence when it is not a saved lab, or a damaged one.
     pub fn open(folder: &Path) -> Result<Self> {
         let folder = std::path::absolute(folder)?;
         let manifest = read_manifest(&folder)?;
-        check(&manifest).map_err(|why| anyhow::anyhow!("the saved lab {} cannot be: {why}", folder.display()))?;
+        check(&manifest).map_err(|why| anyhow::anyhow!("the saved lab {} is not valid: {why}", folder.display()))?;
         let saved = Self { folder, manifest };
         for file in saved.files() {
             let path = saved.path(file);
             let found = path.symlink_metadata();
-            let found = found.with_context(|| format!("the saved lab is not whole: cannot read {}", path.display()))?;
+            let found =
+                found.with_context(|| format!("the saved lab is incomplete: cannot read {}", path.display()))?;
             ensure!(
                 found.is_file() && found.len() == file.bytes,
                 "the saved lab is damaged: {} has {} bytes instead of {}",
@@ -53,35 +54,35 @@ impl Saved {
         Ok(saved)
     }
 
-    /// What is in it.
+    /// Returns the manifest.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The folder.
+    /// Returns the folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where a file of it is.
+    /// Returns the path of a file of the save.
     #[must_use]
     pub fn path(&self, file: &SavedFile) -> PathBuf {
         self.folder.join(&file.name)
     }
 
-    /// Its files, each once.
+    /// Returns the files of the save, each once.
     fn files(&self) -> impl Iterator<Item = &SavedFile> {
         let mut seen = BTreeSet::new();
         let all = self.manifest.nodes.iter().flat_map(super::SavedNode::files);
         all.filter(move |file| seen.insert(&file.name))
     }
 
-    /// Reads all files and compares their checksums; `progress` hears which is read.
+    /// Reads all files and compares their checksums; `progress` is called with each file.
     ///
     /// # Errors
-    /// One sentence about the first file that is damaged.
+    /// Fails with one sentence about the first file that is damaged.
     pub fn verify(&self, progress: &mut dyn FnMut(&SavedFile)) -> Result<()> {
         for file in self.files() {
             progress(file);
@@ -96,22 +97,23 @@ impl Saved {
         Ok(())
     }
 
-    /// Whether this machine can go on with it: the same QEMU, and what ran the guests' instructions.
+    /// Checks whether this machine can continue the lab: it needs a matching QEMU and the accelerator that ran the
+    /// guests' instructions.
     ///
     /// # Errors
-    /// One sentence about what is missing.
+    /// Fails with one sentence about what is missing.
     pub fn check_means(&self, qemu: Version, asked_for: AccelChoice) -> Result<()> {
         let (manifest, here) = (&self.manifest, qemu.to_string());
         let series = |version: &str| version.rsplit_once('.').map(|(series, _)| series.to_owned());
         ensure!(
             series(&manifest.qemu) == series(&here),
-            "the lab was saved by QEMU {} and this is QEMU {here}, which cannot go on with it: name the other one in WEFT_QEMU",
+            "the lab was saved by QEMU {} and this is QEMU {here}, which cannot continue it: name the other one in WEFT_QEMU",
             manifest.qemu
         );
         let accel = manifest.accel;
         if asked_for != AccelChoice::Auto && asked_for != accel.into() {
             let asked_for = AccelChoice::name(asked_for);
-            bail!("the lab was saved under {accel} and cannot go on under {asked_for}");
+            bail!("the lab was saved under {accel} and cannot continue under {asked_for}");
         }
         if accel == Accel::Tcg {
             return Ok(());
@@ -125,7 +127,7 @@ impl Saved {
         Ok(())
     }
 
-    /// What the QEMU of that node is started with.
+    /// Returns what the QEMU of that node is started with.
     #[must_use]
     pub fn boot(&self, node: &str) -> Option<qemu::Boot> {
         let saved = self.manifest.nodes.iter().find(|saved| saved.name == node)?;
@@ -149,7 +151,7 @@ impl Saved {
     }
 }
 
-/// A disk that our guests know.
+/// Returns the serial number if Weft's guests know it.
 fn known_serial(serial: &str) -> Option<&'static str> {
     [ROOT_DISK, FILES_DISK].into_iter().find(|known| *known == serial)
 }
@@ -157,9 +159,9 @@ fn known_serial(serial: &str) -> Option<&'static str> {
 fn read_manifest(folder: &Path) -> Result<Manifest> {
     let path = folder.join(MANIFEST);
     let unreadable = || format!("cannot read {}", path.display());
-    // Nobody is waited for who would write a pipe of that name.
+    // A pipe of that name is not opened, since that would wait for its writer.
     if !path.is_file() {
-        bail!("{} is no saved lab: there is no {MANIFEST} in it", folder.display());
+        bail!("{} is not a saved lab: there is no {MANIFEST} in it", folder.display());
     }
     let file = File::open(&path).with_context(unreadable)?;
     let mut text = Vec::new();
@@ -185,12 +187,12 @@ fn read_manifest(folder: &Path) -> Result<Manifest> {
         return Err(damaged("its checksum is wrong"));
     }
     serde_json::from_slice(body).map_err(|error| {
-        // Whole, and still not what this weft writes.
+        // The file is intact, and still not what this weft writes.
         anyhow::anyhow!("{} was written by another version of weft: {error}", path.display())
     })
 }
 
-/// What must hold whoever wrote it: names become paths, and numbers become memory.
+/// Checks what must hold for any manifest, since names become paths and numbers become memory.
 fn check(manifest: &Manifest) -> Result<(), String> {
     let Manifest { lab, nodes, .. } = manifest;
     let names = lab.nodes.iter().map(|node| &node.name).chain([&lab.name]);

@@ -1,4 +1,4 @@
-//! Folders of saved labs: written whole or not at all, and read with suspicion.
+//! Tests of folders of saved labs: they are written completely or not at all, and read with suspicion.
 
 use std::{
     fs,
@@ -55,7 +55,7 @@ fn lab(text: &str) -> Lab {
     Lab::parse_in(text, "lab.toml", "pair", folder, None).expect("valid")
 }
 
-/// What a saved lab of [`LAB`] holds, with files that are not there.
+/// Makes the manifest of a saved [`LAB`], with files that do not exist.
 fn manifest(lab: Lab) -> Manifest {
     let file = |name: String| SavedFile {
         name,
@@ -159,7 +159,7 @@ fn what_was_saved_is_read_back_as_it_was() {
 fn damage_of_every_kind_is_one_sentence() {
     let folder = tempfile::tempdir().expect("a folder");
     let target = folder.path().join("pair.save");
-    assert!(refusal(&target).ends_with("is no saved lab: there is no save.json in it"));
+    assert!(refusal(&target).ends_with("is not a saved lab: there is no save.json in it"));
     let state = target.join("n2.state");
     let list = target.join("save.json");
     type Damage<'a> = (&'a str, Box<dyn Fn() + 'a>);
@@ -262,7 +262,7 @@ fn a_save_is_there_whole_or_not_at_all_and_replaces_nothing_else() {
     drop(writer);
     assert!(entries(&folder).is_empty(), "nothing half-written stays");
 
-    // What a killed one left is no obstacle.
+    // A folder that a killed process left is no obstacle.
     fs::create_dir(folder.path().join(".pair.save.partial")).expect("made");
     written(&target, false, |_| ()).expect("written");
     let before = fs::read(target.join("save.json")).expect("there");
@@ -275,7 +275,7 @@ fn a_save_is_there_whole_or_not_at_all_and_replaces_nothing_else() {
     assert!(failed > 0 && fs::read(target.join("save.json")).expect("there") != before);
     assert_eq!(entries(&folder), ["pair.save", "vmlinuz"]);
 
-    // What is saved again keeps its name.
+    // A file that is saved again keeps its name.
     let mut again = Writer::begin(&folder.path().join("again.save"), false).expect("free");
     let kernel = again.copy(&target.join("file0-vmlinuz"), &mut |_| Ok(()));
     assert_eq!(kernel.expect("copied").name, "file0-vmlinuz");
@@ -284,7 +284,10 @@ fn a_save_is_there_whole_or_not_at_all_and_replaces_nothing_else() {
     let precious = folder.path().join("precious");
     fs::create_dir(&precious).expect("made");
     let refused = Writer::begin(&precious, true).expect_err("no save").to_string();
-    assert!(refused.contains("is no saved lab, so it is not replaced"), "{refused}");
+    assert!(
+        refused.contains("is not a saved lab, so it is not replaced"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -292,11 +295,8 @@ fn a_save_that_is_not_wanted_at_its_end_leaves_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let target = folder.path().join("pair.save");
     let writer = Writer::begin(&target, false).expect("free");
-    let refused = writer.finish(&manifest(lab(LAB)), &mut || bail!("whoever wanted it is gone"));
-    assert_eq!(
-        refused.expect_err("not wanted").to_string(),
-        "whoever wanted it is gone"
-    );
+    let refused = writer.finish(&manifest(lab(LAB)), &mut || bail!("the client is gone"));
+    assert_eq!(refused.expect_err("not wanted").to_string(), "the client is gone");
     assert!(entries(&folder).is_empty());
 }
 
@@ -319,7 +319,7 @@ fn only_the_qemu_and_the_accelerator_that_saved_it_go_on_with_it() {
         (
             version(7, 2, 22),
             AccelChoice::Kvm,
-            "saved under tcg and cannot go on under kvm",
+            "saved under tcg and cannot continue under kvm",
         ),
     ] {
         let sentence = saved.check_means(qemu, accel).expect_err("not here").to_string();

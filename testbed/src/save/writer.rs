@@ -1,4 +1,4 @@
-//! Writes a saved lab: into a folder beside the one that is wanted, which gets its name when everything is on the disk.
+//! Writes a saved lab into a folder beside the final one, which is renamed when everything is on the disk.
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +18,10 @@ use sha2::{Digest, Sha256};
 use super::{BESIDE_LAB_LEN_MAX, FORMAT, Header, MANIFEST, MANIFEST_LEN_MAX, Manifest, SavedFile, hex};
 use crate::lab::Lab;
 
-/// Whether a lab can be written down, to be asked before its guests are stopped.
+/// Checks whether a lab can be written down, before its guests are stopped.
 ///
 /// # Errors
-/// One sentence when it is so long that [`Saved`](super::Saved) would not read it.
+/// Fails with one sentence when it is so long that [`Saved`](super::Saved) would not read it.
 pub fn check_lab(lab: &Lab) -> Result<()> {
     let len = serde_json::to_vec_pretty(lab)?.len() as u64;
     let most = MANIFEST_LEN_MAX - BESIDE_LAB_LEN_MAX;
@@ -34,7 +34,7 @@ pub fn check_lab(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that are read, hashed and written at once.
+/// Number of bytes that are read, hashed and written at a time.
 const PIECE_LEN: usize = 1 << 20;
 
 /// A saved lab that is being written. Dropped before [`finish`](Self::finish), it leaves nothing.
@@ -43,7 +43,7 @@ pub struct Writer {
     target: PathBuf,
     partial: PathBuf,
     replace: bool,
-    /// The folder, locked for as long as it is written.
+    /// Folder, which is locked for as long as it is written.
     folder: File,
     /// Files that were copied, by their paths.
     copied: BTreeMap<PathBuf, SavedFile>,
@@ -52,10 +52,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins to write what will be the folder `target`; with `replace` also if it is a saved lab already.
+    /// Begins to write the folder `target`; with `replace` also if it is a saved lab already.
     ///
     /// # Errors
-    /// One sentence when it is there and may not or cannot be replaced, or cannot be written.
+    /// Fails with one sentence when the folder exists and may not or cannot be replaced, or cannot be written.
     pub fn begin(target: &Path, replace: bool) -> Result<Self> {
         check_target(target, replace)?;
         let mut hidden = std::ffi::OsString::from(".");
@@ -63,7 +63,7 @@ impl Writer {
         hidden.push(".partial");
         let partial = target.with_file_name(hidden);
         let unwritable = || format!("cannot write {}", target.display());
-        // Left by one that was killed, or being written just now.
+        // Another process was killed and left it, or is writing it now.
         if let Ok(left) = File::open(&partial) {
             ensure!(
                 flock(&left, FlockOperation::NonBlockingLockExclusive).is_ok(),
@@ -89,11 +89,11 @@ impl Writer {
         })
     }
 
-    /// Writes what `from` gives, to its end, as the file `name`. `progress` hears after each piece how much there is by now, and
-    /// can stop it.
+    /// Writes everything from `from` as the file `name`. `progress` is called after each piece with the number of bytes
+    /// so far, and can stop the writing.
     ///
     /// # Errors
-    /// When something cannot be read or written, or `progress` says so.
+    /// Fails when something cannot be read or written, or `progress` fails.
     pub fn write(
         &mut self,
         name: &str,
@@ -124,17 +124,17 @@ impl Writer {
         })
     }
 
-    /// Copies a file, unless it is there already.
+    /// Copies a file, unless it was copied before.
     ///
     /// # Errors
-    /// When it cannot be read or written, or `progress` says so.
+    /// Fails when it cannot be read or written, or `progress` fails.
     pub fn copy(&mut self, path: &Path, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<SavedFile> {
         if let Some(copied) = self.copied.get(path) {
             return Ok(copied.clone());
         }
         let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         let base = path.file_name().and_then(|name| name.to_str()).unwrap_or("file");
-        // One that was restored has a number of the save that it is from.
+        // The name of a restored file begins with the number of an earlier save.
         let base = base
             .strip_prefix("file")
             .and_then(|rest| rest.split_once('-'))
@@ -147,12 +147,12 @@ impl Writer {
         Ok(saved)
     }
 
-    /// Writes down what the files are, waits until all is on the disk, asks whether the save is still `wanted`, and gives the folder its
-    /// name. Says how many bytes it holds.
+    /// Writes the manifest, waits until all is on the disk, checks that the save is still `wanted`, and renames the
+    /// folder. Returns the number of bytes in it.
     ///
     /// # Errors
-    /// When something cannot be written, or would be too long to be read, or it is not wanted any more. Then nothing is left, and a folder that was to be replaced is
-    /// as it was.
+    /// Fails when something cannot be written, or would be too long to be read, or the save is not wanted any more.
+    /// Then nothing is left, and a folder that was to be replaced is unchanged.
     pub fn finish(mut self, manifest: &Manifest, wanted: &mut dyn FnMut() -> Result<()>) -> Result<u64> {
         let unwritable = || format!("cannot write {}", self.target.display());
         let body = serde_json::to_vec_pretty(manifest)?;
@@ -182,15 +182,15 @@ impl Writer {
         }
         self.rename(replaces, &exchange).with_context(unwritable)?;
         self.finished = true;
-        // It is there, and whole. What is left to do concerns it no more.
+        // The save exists and is complete. The rest of the work does not affect it.
         if let Err(error) = self.tidy(replaces) {
             tracing::warn!(%error, folder = %self.partial.display(), "the save that was replaced is left");
         }
         Ok(self.bytes + text.len() as u64)
     }
 
-    /// Gives the folder its name; the one that it replaces gets the other name. Network file systems do not know how to do that in one
-    /// step, so there is a moment there in which the name is nobody's.
+    /// Renames the folder; a folder that it replaces gets the temporary name. Network file systems cannot exchange
+    /// names in one step, so for a moment no folder has the final name there.
     fn rename(&self, replaces: bool, in_one_step: &Exchange) -> io::Result<()> {
         let flags = if replaces {
             RenameFlags::EXCHANGE
@@ -202,14 +202,14 @@ impl Writer {
             outcome => return Ok(outcome?),
         }
         if !replaces {
-            // A folder with something in it is not replaced by this, and one without is no loss.
+            // A folder with contents is not replaced by this, and an empty one is no loss.
             return fs::rename(&self.partial, &self.target);
         }
         let mut aside = self.partial.clone().into_os_string();
         aside.push(".old");
         fs::rename(&self.target, &aside)?;
         fs::rename(&self.partial, &self.target).inspect_err(|_| {
-            // Its own name is free.
+            // The final name is free.
             _ = fs::rename(&aside, &self.target);
         })?;
         fs::rename(&aside, &self.partial)
@@ -226,7 +226,7 @@ impl Writer {
     }
 }
 
-/// Renames a folder without replacing another one, or two to each other's names.
+/// A function that renames a folder without replacing another one, or exchanges the names of two.
 type Exchange = dyn Fn(&Path, &Path, RenameFlags) -> rustix::io::Result<()>;
 
 fn exchange(from: &Path, to: &Path, flags: RenameFlags) -> rustix::io::Result<()> {
@@ -236,14 +236,14 @@ fn exchange(from: &Path, to: &Path, flags: RenameFlags) -> rustix::io::Result<()
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.finished {
-            // What cannot be removed is found by the next one.
+            // The next save finds what cannot be removed.
             _ = fs::remove_dir_all(&self.partial);
         }
     }
 }
 
 fn create(path: &Path) -> io::Result<File> {
-    // Guests' memory may hold secrets.
+    // Guests' memory may contain secrets.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
@@ -258,7 +258,7 @@ fn check_target(target: &Path, replace: bool) -> Result<()> {
         Ok(found) => {
             ensure!(
                 found.is_dir() && target.join(MANIFEST).is_file(),
-                "{} is no saved lab, so it is not replaced: choose another name",
+                "{} is not a saved lab, so it is not replaced: choose another name",
                 target.display()
             );
             Ok(())

@@ -1,36 +1,37 @@
-//! Writes an ISO 9660 image (ECMA-119) with a few files in its root folder: what every Linux can mount, and what tools look for
-//! by its label. No folders, no extensions for owners or long names: names are stored as they are given, which Linux takes.
+//! Writes an ISO 9660 image (ECMA-119) with a few files in its root folder, which every Linux can mount and tools find
+//! by its label. There are no folders and no extensions for owners or long names: names are stored unchanged, which
+//! Linux accepts.
 
 use std::iter;
 
-/// Bytes of a sector.
+/// Length of a sector in bytes.
 const SECTOR: usize = 2048;
 
-/// Sectors that the standard leaves to the system, before the first descriptor.
+/// Number of sectors that the standard leaves to the system, before the first descriptor.
 const SYSTEM_SECTORS: usize = 16;
 
-/// Where the parts of the image lie, in sectors: descriptors, the two path tables, the root folder, then the files.
+/// Places of the parts of the image, in sectors: descriptors, the two path tables, the root folder, then the files.
 const PATH_TABLE_LITTLE: u32 = 18;
 const PATH_TABLE_BIG: u32 = 19;
 const ROOT: u32 = 20;
 const FIRST_FILE: u32 = 21;
 
-/// Bytes of a path table with the root folder alone.
+/// Length in bytes of a path table with the root folder alone.
 const PATH_TABLE_LEN: u32 = 10;
 
-/// Longest name of a file: what Linux takes without extensions.
+/// Length of the longest file name that Linux accepts without extensions.
 pub(super) const NAME_LEN_MAX: usize = 30;
 
-/// Marks a folder in its record.
+/// Flag of a folder in its record.
 const IS_FOLDER: u8 = 2;
 
-/// The standard's identifier, in every descriptor.
+/// Identifier of the standard, in every descriptor.
 const STANDARD: &[u8] = b"CD001";
 
-/// An image called `label` with these files, at most as many as fit into one sector of the root folder.
+/// Makes an image called `label` with these files, at most as many as fit into one sector of the root folder.
 ///
 /// # Panics
-/// When names or files are more than that, which their maker must not let happen.
+/// Panics when a name is too long or there are too many files, which the caller must prevent.
 pub(super) fn image(label: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut next = FIRST_FILE;
     let mut root = [folder_record(&[0]), folder_record(&[1])].concat();
@@ -67,7 +68,7 @@ fn put(image: &mut Vec<u8>, contents: &[u8]) {
     image.resize(image.len().next_multiple_of(SECTOR), 0);
 }
 
-/// A number as the standard has it: little-endian, then big-endian.
+/// Encodes a number in both byte orders as the standard requires: little-endian, then big-endian.
 fn both32(number: u32) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&number.to_le_bytes());
@@ -86,7 +87,7 @@ fn folder_record(identifier: &[u8]) -> Vec<u8> {
     record(ROOT, SECTOR as u32, IS_FOLDER, identifier)
 }
 
-/// An entry of a folder. Times are all zero, so that the same files make the same image.
+/// Makes an entry of a folder. Times are all zero, so that equal files make equal images.
 fn record(sector: u32, length: u32, flags: u8, identifier: &[u8]) -> Vec<u8> {
     let padding = usize::from(identifier.len().is_multiple_of(2));
     let size = 33 + identifier.len() + padding;
@@ -106,7 +107,7 @@ fn path_table(sector: [u8; 4], parent: [u8; 2]) -> Vec<u8> {
     [&[1, 0][..], &sector, &parent, &[0, 0]].concat()
 }
 
-/// A text of a fixed length, filled up with blanks.
+/// Pads a text to a fixed length with blanks.
 fn text(text: &str, length: usize) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     bytes.resize(length, b' ');
@@ -123,7 +124,7 @@ fn primary_descriptor(label: &str, sectors: u32) -> Vec<u8> {
     parts.extend([PATH_TABLE_LITTLE.to_le_bytes().to_vec(), vec![0; 4]]);
     parts.extend([PATH_TABLE_BIG.to_be_bytes().to_vec(), vec![0; 4]]);
     parts.push(folder_record(&[0]));
-    // Volume set, publisher, preparer, application; copyright, abstract and bibliographic file.
+    // These are volume set, publisher, preparer, application; copyright, abstract and bibliographic file.
     parts.extend([128, 128, 128, 128, 37, 37, 37].map(|length| text("", length)));
     parts.extend(iter::repeat_with(no_time).take(4));
     parts.push(vec![1, 0]);
@@ -134,7 +135,8 @@ fn primary_descriptor(label: &str, sectors: u32) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Files of an image as a reader finds them: from the descriptor to the root folder to each of its records.
+    /// Reads the files of an image as a reader finds them: from the descriptor to the root folder to each of its
+    /// records.
     fn read(image: &[u8]) -> Vec<(String, Vec<u8>)> {
         let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().expect("four bytes")) as usize;
         let descriptor = SYSTEM_SECTORS * SECTOR;

@@ -1,6 +1,6 @@
-//! The seed that a stock cloud image is set up by: a small disk labelled `cidata` with what cloud-init's NoCloud source reads at
-//! the first boot. It says who the guest is, which addresses its cards have, who may log in, and how our agent gets in. It attaches nothing and boots
-//! nothing.
+//! The seed that sets up a stock cloud image: a small disk labelled `cidata` that cloud-init's NoCloud source reads at
+//! the first boot. It contains the guest's identity, the addresses of its cards, who may log in, and how Weft's agent
+//! is installed. This module attaches nothing and boots nothing.
 
 mod iso;
 
@@ -10,17 +10,17 @@ use weft_agent::config::GuestConfig;
 
 use crate::lab::CloudInit;
 
-/// What cloud-init looks for.
+/// Label that cloud-init searches for.
 const LABEL: &str = "cidata";
 
-/// Where the agent is put in the guest; its unit says the same.
+/// Path of the agent in the guest, which its unit contains too.
 const AGENT_PATH: &str = "/usr/local/sbin/weft-agent";
 
-/// The agent's unit for systemd, also shipped for images that are made by hand.
+/// Unit of the agent for systemd, also shipped for images that are made by hand.
 pub const AGENT_UNIT: &str = include_str!("../../agent/weft-agent.service");
 
-/// Makes the seed of a guest that is told `guest`, with the keys of `cloud_init` read already (`ssh_keys`, one a line) and the
-/// static program `agent`, if the guest is to have it.
+/// Makes the seed of a guest with the configuration `guest`, with the keys of `cloud_init` read already (`ssh_keys`,
+/// one a line) and the static program `agent`, if the guest is to have it.
 #[must_use]
 pub fn image(guest: &GuestConfig, cloud_init: &CloudInit, ssh_keys: &[String], agent: Option<&[u8]>) -> Vec<u8> {
     let user_data = format!(
@@ -28,7 +28,7 @@ pub fn image(guest: &GuestConfig, cloud_init: &CloudInit, ssh_keys: &[String], a
         user_data(guest, cloud_init, ssh_keys, agent.is_some())
     );
     let network = format!("{:#}\n", network_config(guest));
-    // Another seed is another instance to cloud-init, so that a disk that is kept is set up anew.
+    // A changed seed is another instance to cloud-init, so that a disk that is kept is set up anew.
     let hash = Sha256::new()
         .chain_update(&user_data)
         .chain_update(&network)
@@ -50,7 +50,7 @@ pub fn image(guest: &GuestConfig, cloud_init: &CloudInit, ssh_keys: &[String], a
     iso::image(LABEL, &files)
 }
 
-/// JSON is YAML, which cloud-init reads.
+/// Makes the user data as JSON, which is YAML, which cloud-init reads.
 fn user_data(guest: &GuestConfig, cloud_init: &CloudInit, ssh_keys: &[String], with_agent: bool) -> Value {
     let hosts: String = guest
         .hosts
@@ -60,7 +60,7 @@ fn user_data(guest: &GuestConfig, cloud_init: &CloudInit, ssh_keys: &[String], w
     let mut data = json!({
         "hostname": guest.hostname,
         "preserve_hostname": false,
-        // Debian's images say otherwise, and would write the file anew at each boot, without the other nodes.
+        // Debian's images default to true, and would rewrite the file at each boot, without the other nodes.
         "manage_etc_hosts": false,
         "ssh_authorized_keys": ssh_keys,
         "write_files": [{"path": "/etc/hosts", "content": hosts, "append": true}],
@@ -77,7 +77,7 @@ fn user_data(guest: &GuestConfig, cloud_init: &CloudInit, ssh_keys: &[String], w
             user["sudo"] = json!("ALL=(ALL) NOPASSWD:ALL");
             data["users"] = json!(["default", user]);
         }
-        // The image's own user.
+        // The settings are for the image's own user.
         None => data["user"] = user,
     }
     if with_agent {
@@ -86,7 +86,7 @@ fn user_data(guest: &GuestConfig, cloud_init: &CloudInit, ssh_keys: &[String], w
     data
 }
 
-/// What the guest runs once, as root, to get the agent off the seed.
+/// Returns the script that the guest runs once, as root, to install the agent from the seed.
 fn install_agent() -> String {
     format!(
         "set -e; seed=$(mktemp -d); mount -o ro \"$(blkid -L {LABEL} || blkid -L CIDATA)\" \"$seed\"; \
@@ -96,7 +96,7 @@ fn install_agent() -> String {
     )
 }
 
-/// Version 2 of cloud-init's network configuration. A card without addresses is brought up all the same.
+/// Makes version 2 of cloud-init's network configuration. A card without addresses is brought up all the same.
 fn network_config(guest: &GuestConfig) -> Value {
     let mut ethernets = serde_json::Map::new();
     for interface in &guest.interfaces {
@@ -211,7 +211,7 @@ mod tests {
         };
         let none = CloudInit::default();
         let one = image(&guest(), &none, &[], None);
-        assert_eq!(one, image(&guest(), &none, &[], None), "the same for the same");
+        assert_eq!(one, image(&guest(), &none, &[], None), "equal inputs give equal images");
         assert_ne!(id(&one), id(&image(&guest(), &none, &["ssh-rsa B".to_owned()], None)));
         assert_ne!(id(&one), id(&image(&guest(), &none, &[], Some(b"agent"))));
     }

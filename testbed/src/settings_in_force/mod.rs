@@ -1,5 +1,6 @@
-//! The settings in force of a lab's cards and cables: those of the lab file, changed by `weft nic` and `weft link`, and those set from
-//! inside a guest. A `vnicd` that is started again gets them, a saved lab holds them, and reconciling compares them with a file.
+//! The settings in force of a lab's cards and cables: those of the lab file, changed by `weft nic` and `weft link`, and
+//! from inside a guest. A `vnicd` that is started again gets them, a saved lab contains them, and reconciling compares
+//! them with a file.
 
 mod vnicd_config;
 
@@ -17,7 +18,7 @@ use crate::{
     },
 };
 
-/// Settings of one card and its cable.
+/// The settings of one card and its cable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct PortMemory {
     coalescing: CoalescingSettings,
@@ -29,19 +30,20 @@ struct PortMemory {
     vlans: Option<VlanSettings>,
 }
 
-/// Settings of all cards of a lab, by port name, and of the links between its switches, in the order of the lab file.
+/// The settings of all cards of a lab, by port name, and of the links between its switches, in the order of the lab
+/// file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     ports: BTreeMap<String, PortMemory>,
     trunks: Vec<crate::lab::Trunk>,
-    /// Trees of multicast groups that somebody chose.
+    /// Trees of multicast groups that a user chose.
     trees: BTreeMap<u16, String>,
     /// Timers that a drained `vnicd` handed over, until the next one has them.
     timers: Vec<PortTimer>,
 }
 
 impl Settings {
-    /// What the lab file says.
+    /// Makes the settings of a lab file.
     #[must_use]
     pub fn of(lab: &Lab) -> Self {
         let memory = |nic: &crate::lab::Nic| PortMemory {
@@ -61,7 +63,7 @@ impl Settings {
         }
     }
 
-    /// The lab with the settings in force in place of those of its file.
+    /// Returns the lab with the settings in force in place of those of its file.
     #[must_use]
     pub fn in_force(&self, lab: &Lab) -> Lab {
         let mut lab = lab.clone();
@@ -81,7 +83,8 @@ impl Settings {
         lab
     }
 
-    /// What a changed lab file says. What no file says stays: groups that cards are in, and their trees.
+    /// Returns the settings of a changed lab file. What no file contains stays: groups that cards are in, and their
+    /// trees.
     #[must_use]
     pub fn changed_to(&self, lab: &Lab) -> Self {
         let mut changed = Self::of(lab);
@@ -93,7 +96,7 @@ impl Settings {
         changed
     }
 
-    /// The lab with what is set on its cables now.
+    /// Returns the topology of the lab with the current settings of its cables.
     #[must_use]
     pub fn topology(&self, lab: &Lab) -> Topology {
         let mut topology = Topology::of(lab);
@@ -102,7 +105,7 @@ impl Settings {
                 nic.link = memory.link.clone();
             }
         }
-        // Of several between the same switches, each is its own: both lists are in the lab's order.
+        // Several trunks between two switches are distinguished by their order: both lists have the lab's order.
         let mut left: Vec<_> = self.trunks.iter().collect();
         for trunk in &mut topology.trunks {
             let ends = |memory: &&crate::lab::Trunk| (&memory.a, &memory.b) == (&trunk.a, &trunk.b);
@@ -113,7 +116,7 @@ impl Settings {
         topology
     }
 
-    /// Moves the timers of guests into the future: time that they were not there for does not count.
+    /// Moves the timers of guests into the future, since time in which the guests were stopped does not count.
     pub fn shift_timers(&mut self, by_ns: u64) {
         for armed in &mut self.timers {
             armed.timer.due = armed.timer.due.plus_nanos(by_ns);
@@ -125,22 +128,22 @@ impl Settings {
         self.timers = timers;
     }
 
-    /// Remembers what is in force on a card now.
+    /// Remembers the coalescing settings in force on a card.
     pub fn set_coalescing(&mut self, port: &str, settings: CoalescingSettings) {
         if let Some(memory) = self.ports.get_mut(port) {
             memory.coalescing = settings;
         }
     }
 
-    /// Remembers what is in force on a cable now.
+    /// Remembers the settings in force on a cable.
     pub fn set_link(&mut self, port: &str, settings: PortLinks) {
         if let Some(memory) = self.ports.get_mut(port) {
             memory.link = settings;
         }
     }
 
-    /// Remembers what is in force on the cable between two switches now, as `a` and `b` are named here; where there are several,
-    /// `number` says on which, from 1.
+    /// Remembers the settings in force on the cable between two switches, in the direction of `a` and `b`; `number`
+    /// selects one of several, from 1.
     pub fn set_trunk(&mut self, a: &str, b: &str, number: usize, settings: TrunkLinks) {
         let between = |trunk: &&mut crate::lab::Trunk| {
             let names = (trunk.a.as_str(), trunk.b.as_str());
@@ -158,7 +161,7 @@ impl Settings {
         }
     }
 
-    /// Whether the guest's end of that cable shall have a carrier.
+    /// Returns whether the guest's end of that cable is to have a carrier.
     #[must_use]
     pub fn link_is_up(&self, port: &str) -> bool {
         self.ports
@@ -166,7 +169,8 @@ impl Settings {
             .is_none_or(|memory| memory.link.to_guest.up && memory.link.from_guest.up)
     }
 
-    /// Remembers what `vnicd` says is in force now: guests and others change settings without asking us.
+    /// Remembers settings in force that `vnicd` reported: guests and others change settings without asking the
+    /// supervisor.
     pub fn set(&mut self, event: SettingsEvent) {
         match event {
             SettingsEvent::Port {
@@ -250,7 +254,7 @@ mod tests {
         let mut cable = PortLinks::default();
         cable.from_guest.up = false;
         settings.set_link("n1.eth0", cable.clone());
-        // What a guest set, as vnicd tells it.
+        // A guest changed this setting, as vnicd reports it.
         settings.set(SettingsEvent::Port {
             port: "n1.eth0".to_owned(),
             coalesce: CoalescingSettings::default(),

@@ -10,10 +10,10 @@ use crate::{
 };
 
 impl Settings {
-    /// The configuration for a `vnicd` that is to go on with these settings.
+    /// Makes the configuration of a `vnicd` that is to continue with these settings.
     ///
     /// # Errors
-    /// One sentence when a socket path is too long.
+    /// Fails with one sentence when a socket path is too long.
     pub fn vnicd_config(&self, lab: &Lab, state: &StateDir) -> Result<Config> {
         let mut ports = Vec::new();
         for (name, _, nic) in lab.ports() {

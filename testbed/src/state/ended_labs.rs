@@ -1,4 +1,4 @@
-//! Notes of labs that ended by themselves, for the next who asks.
+//! Notes of labs that ended by themselves, which the next `weft` shows.
 
 use std::{
     fs,
@@ -14,10 +14,10 @@ use super::{
     stale_files::{ignore_absent, remove_folder},
 };
 
-/// What the note is called that tells why a lab ended which nobody watched, behind the lab's name.
+/// Suffix of the note, behind the lab's name, that explains the end of an unattended lab.
 const ENDED_SUFFIX: &str = ".ended";
 
-/// Bytes of such a note.
+/// Length of such a note in bytes.
 const ENDED_LEN_MAX: usize = 4096;
 
 impl StateDir {
@@ -25,11 +25,11 @@ impl StateDir {
         self.path.with_file_name(format!("{}{ENDED_SUFFIX}", self.lab()))
     }
 
-    /// Tells whoever comes next why the lab, which has ended by itself, did so. The note goes with the next lab of this name, or
-    /// with `weft clean`.
+    /// Notes why the lab has ended by itself, for the next user of `weft`. The note is removed with the next lab of
+    /// this name, or by `weft clean`.
     ///
     /// # Errors
-    /// When the note cannot be written.
+    /// Fails when the note cannot be written.
     pub fn note_end(&self, why: &str) -> Result<()> {
         own_folder(self.path.parent().unwrap_or(Path::new("/")))?;
         let note = self.note_of_end();
@@ -44,7 +44,7 @@ pub(super) fn forget_end(note: &Path) -> Result<()> {
         .with_context(|| format!("cannot remove {}", note.display()))
 }
 
-/// Notes of labs that ended by themselves: their paths.
+/// Returns the paths of notes of labs that ended by themselves.
 fn notes_of_ends() -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(root()).into_iter().flatten().flatten();
     entries
@@ -53,7 +53,7 @@ fn notes_of_ends() -> impl Iterator<Item = PathBuf> {
         .filter(|path| path.to_str().is_some_and(|path| path.ends_with(ENDED_SUFFIX)))
 }
 
-/// What is to be said of labs that ended by themselves while nobody watched: nothing, or a clause for each.
+/// Returns a clause for each lab that ended by itself unattended.
 #[must_use]
 pub fn ended_labs() -> String {
     let mut ends: Vec<_> = notes_of_ends()
@@ -72,7 +72,7 @@ pub fn ended_labs() -> String {
 /// Removes the notes of labs that ended by themselves, and the logs of those that failed.
 ///
 /// # Errors
-/// When one cannot be removed.
+/// Fails when one cannot be removed.
 pub fn forget_ended_labs() -> Result<()> {
     for note in notes_of_ends() {
         forget_end(&note)?;
@@ -80,7 +80,7 @@ pub fn forget_ended_labs() -> Result<()> {
     for kept in failures() {
         remove_folder(&kept.path)?;
     }
-    // The folder of all labs goes with the last of them.
+    // The folder of all labs is removed with the last of them.
     _ = fs::remove_dir(root());
     Ok(())
 }

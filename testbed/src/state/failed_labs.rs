@@ -1,4 +1,4 @@
-//! The logs of labs that failed, kept until `weft clean`.
+//! The logs of labs that failed, which are kept until `weft clean`.
 
 use std::{
     fs::{self, File},
@@ -10,27 +10,27 @@ use anyhow::{Context, Result};
 
 use super::{StateDir, own_folder, root, stale_files::remove_folder};
 
-/// What the folder is called that keeps the logs of a lab that failed, behind the lab's name. No lab has a dot in its name.
+/// Suffix of the folder with the logs of a failed lab, behind the lab's name. No lab has a dot in its name.
 const FAILED_SUFFIX: &str = ".failed";
 
-/// Bytes that are kept of one log: its end, where the reason is.
+/// Number of bytes that are kept of one log: its end, which contains the reason.
 pub(super) const LOG_KEPT_LEN_MAX: u64 = 256 << 10;
 
-/// Bytes that are kept of all logs of a lab: the folder may lie in memory.
+/// Number of bytes that are kept of all logs of a lab: the folder may be in memory.
 const LOGS_KEPT_LEN_MAX: u64 = 16 << 20;
 
-/// Failed labs whose logs are kept: the oldest make room.
+/// Number of failed labs whose logs are kept: the oldest are removed.
 const FAILED_LABS_MAX: usize = 8;
 
 impl StateDir {
-    /// Where the logs of this lab are kept when it has failed.
+    /// Returns the folder for the logs of this lab when it has failed.
     #[must_use]
     pub fn failed(&self) -> Self {
         Self::at(&self.path.with_file_name(format!("{}{FAILED_SUFFIX}", self.lab())))
     }
 
-    /// Keeps the ends of the lab's logs, in place of those of an earlier failure, until `weft clean`. Gives their folder;
-    /// `None` when no guest ran, or there is no room for them.
+    /// Keeps the ends of the lab's logs until `weft clean`, in place of those of an earlier failure. Returns their
+    /// folder; `None` when no guest ran, or there is no room for them.
     #[must_use]
     pub fn keep_logs(&self) -> Option<PathBuf> {
         let kept = self.failed();
@@ -39,7 +39,7 @@ impl StateDir {
             Ok(true) => Some(kept.path),
             Ok(false) => None,
             Err(error) => {
-                // Why the lab failed is what matters now; half of its logs would mislead.
+                // The reason of the failure matters most now; half of its logs would mislead.
                 tracing::info!(error = %format!("{error:#}"), "the logs cannot be kept");
                 _ = remove_folder(&kept.path);
                 None
@@ -80,7 +80,7 @@ pub(super) fn is_of_failure(folder: &Path) -> bool {
     folder.to_str().is_some_and(|path| path.ends_with(FAILED_SUFFIX))
 }
 
-/// The last `length_max` bytes of a file.
+/// Reads the last `length_max` bytes of a file.
 fn end_of(file: &Path, length_max: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(file)?;
     let length = file.metadata()?.len();
@@ -90,7 +90,7 @@ fn end_of(file: &Path, length_max: u64) -> io::Result<Vec<u8>> {
     Ok(end)
 }
 
-/// Folders with logs of labs that failed, the newest first.
+/// Returns the folders with logs of labs that failed, the newest first.
 pub(super) fn failures() -> Vec<StateDir> {
     let entries = fs::read_dir(root()).into_iter().flatten().flatten();
     let folders = entries.map(|entry| entry.path()).filter(|path| is_of_failure(path));
@@ -108,7 +108,7 @@ fn forget_oldest_failures() -> Result<()> {
     Ok(())
 }
 
-/// The kept logs of the failed lab that is meant: the one named, or the last one.
+/// Returns the logs of the failed lab of this name, or of the last one.
 #[must_use]
 pub fn failed_lab(name: Option<&str>) -> Option<StateDir> {
     failures()

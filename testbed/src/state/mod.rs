@@ -1,5 +1,5 @@
-//! Where running labs live: one folder per lab with its sockets and logs, gone when the lab is. Holds the lock that says
-//! a lab is alive. Starts and ends no process.
+//! The folders of running labs: one per lab with its sockets and logs, removed with the lab. A lock in it proves that a
+//! lab is alive. This module starts and ends no process.
 
 mod ended_labs;
 mod failed_labs;
@@ -22,13 +22,13 @@ pub use self::{
     failed_labs::failed_lab,
 };
 
-/// Longest path of a Unix socket that the kernel takes, without the closing zero byte.
+/// Length of the longest path of a Unix socket that the kernel accepts, without the closing zero byte.
 pub const SOCKET_PATH_LEN_MAX: usize = 107;
 
-/// Name of the lock file in a lab's folder; held by the supervisor for as long as it lives.
+/// Name of the lock file in a lab's folder, which the supervisor keeps locked as long as it lives.
 const LOCK: &str = "lock";
 
-/// The folder of all labs of this user: `$XDG_RUNTIME_DIR/weft`, or `/tmp/weft-UID`.
+/// Returns the folder of all labs of this user: `$XDG_RUNTIME_DIR/weft`, or `/tmp/weft-UID`.
 #[must_use]
 pub fn root() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute()) {
@@ -43,48 +43,48 @@ pub struct StateDir {
     path: PathBuf,
 }
 
-/// Proof that this process is the lab's only supervisor (or the one that clears up after it). Released when dropped,
-/// and by the kernel when the process dies.
+/// Proof that this process is the lab's only supervisor (or the process that cleans up after it). It is released when
+/// dropped, and by the kernel when the process dies.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
 impl StateDir {
-    /// The folder of the lab named `lab` (a checked name); nothing is created.
+    /// Returns the folder of the lab named `lab` (a checked name); nothing is created.
     #[must_use]
     pub fn of(lab: &str) -> Self {
         Self { path: root().join(lab) }
     }
 
-    /// A folder at a path of its own.
+    /// Uses a folder at another path.
     #[must_use]
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// Path of the folder.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Name of the lab.
+    /// Returns the name of the lab.
     #[must_use]
     pub fn lab(&self) -> &str {
         self.path.file_name().and_then(|name| name.to_str()).unwrap_or("lab")
     }
 
-    /// A file or socket in the folder.
+    /// Returns the path of a file or socket in the folder.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// A socket in the folder.
+    /// Returns the path of a socket in the folder.
     ///
     /// # Errors
-    /// One sentence when the path is longer than the kernel takes.
+    /// Fails with one sentence when the path is longer than the kernel accepts.
     pub fn socket(&self, name: &str) -> Result<PathBuf> {
         let path = self.file(name);
         let length = path.as_os_str().len();
@@ -97,26 +97,28 @@ impl StateDir {
         Ok(path)
     }
 
-    /// Socket of the supervisor.
+    /// Returns the socket of the supervisor.
     ///
     /// # Errors
-    /// See [`StateDir::socket`].
+    /// Fails as [`StateDir::socket`] does.
     pub fn supervisor_socket(&self) -> Result<PathBuf> {
         self.socket("weft.sock")
     }
 
-    /// Control socket of `vnicd`.
+    /// Returns the control socket of `vnicd`.
     ///
     /// # Errors
-    /// See [`StateDir::socket`].
+    /// Fails as [`StateDir::socket`] does.
     pub fn vnicd_socket(&self) -> Result<PathBuf> {
         self.socket("vnicd.sock")
     }
 
-    /// Takes the lab for a new supervisor: makes the folder (mode 0700), locks it and clears what an earlier one left.
+    /// Takes the lab for a new supervisor: creates the folder (mode 0700), locks it and removes the files of an earlier
+    /// supervisor.
     ///
     /// # Errors
-    /// One sentence when the lab is running already, or the folder cannot be made or is somebody else's.
+    /// Fails with one sentence when the lab is running already, or the folder cannot be created or belongs to another
+    /// user.
     pub fn claim(&self) -> Result<Lock> {
         own_folder(self.path.parent().unwrap_or(Path::new("/")))?;
         own_folder(&self.path)?;
@@ -131,13 +133,13 @@ impl StateDir {
         Ok(lock)
     }
 
-    /// Whether a supervisor holds the lab.
+    /// Returns whether the lab has a supervisor.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.path.join(LOCK).exists() && matches!(self.try_lock(), Ok(None))
     }
 
-    /// The lock, or `None` when somebody else holds it.
+    /// Takes the lock, or returns `None` when another process has it.
     fn try_lock(&self) -> Result<Option<Lock>> {
         let path = self.file(LOCK);
         loop {
@@ -153,7 +155,7 @@ impl StateDir {
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
                 Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
             }
-            // Whoever held it before may have removed the file with the lab: then this is a lock on nothing.
+            // The former owner of the lock may have removed the file with the lab: then this is a lock on nothing.
             let locked = file.metadata()?.ino();
             if fs::metadata(&path).is_ok_and(|now| now.ino() == locked) {
                 return Ok(Some(Lock { _file: file }));
@@ -163,7 +165,7 @@ impl StateDir {
     }
 }
 
-/// Makes a folder that only this user can enter, or checks that the one found is such a folder.
+/// Creates a folder that only this user can enter, or checks that an existing one is such a folder.
 fn own_folder(path: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => return Ok(()),
@@ -182,10 +184,10 @@ fn own_folder(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Names of the labs that run, sorted. What dead ones left behind is removed on the way.
+/// Returns the names of the running labs, sorted. Stale files of dead labs are removed at the same time.
 ///
 /// # Errors
-/// When a left-over file cannot be removed.
+/// Fails when a stale file cannot be removed.
 pub fn running_labs() -> Result<Vec<String>> {
     let mut labs = Vec::new();
     let entries = match fs::read_dir(root()) {
@@ -217,7 +219,7 @@ mod tests {
         let state = StateDir::at(&folder.path().join("weft").join("pair"));
         let lock = state.claim().expect("free");
         assert!(state.is_alive());
-        let refusal = state.claim().expect_err("held").to_string();
+        let refusal = state.claim().expect_err("locked").to_string();
         assert_eq!(
             refusal,
             "the lab pair is running already: `weft down --lab pair` ends it"

@@ -25,27 +25,27 @@ impl StateDir {
         Ok(())
     }
 
-    /// Removes the folder, lock and all.
+    /// Removes the folder, including the lock.
     ///
     /// # Errors
-    /// When a file cannot be removed.
+    /// Fails when a file cannot be removed.
     pub fn remove(&self, lock: Lock) -> Result<()> {
         self.clear()?;
         fs::remove_file(self.file(LOCK))
             .and_then(|()| fs::remove_dir(&self.path))
             .or_else(ignore_absent)?;
         drop(lock);
-        // The folder of all labs goes with the last of them.
+        // The folder of all labs is removed with the last of them.
         if let Some(root) = self.path.parent() {
             _ = fs::remove_dir(root);
         }
         Ok(())
     }
 
-    /// Removes the folder if nobody holds the lab. True when it did.
+    /// Removes the folder if no process has locked it; returns whether it did.
     ///
     /// # Errors
-    /// When a file cannot be removed.
+    /// Fails when a file cannot be removed.
     pub fn remove_if_dead(&self) -> Result<bool> {
         if !self.path.is_dir() {
             return Ok(false);

@@ -1,6 +1,6 @@
-//! Looks at how guests boot: reads their serial lines, ends those that cannot go on, notes those that run without our agent,
-//! and lets only as many boot at once as the host has processors for. What a line means is decided in
-//! `panic_detection`, what follows for a guest in `guest_state`.
+//! Watches how guests boot: reads their serial lines, ends those that cannot continue, notes those that run without
+//! Weft's agent, and lets only as many boot at a time as the host has processors for. The module `panic_detection`
+//! interprets lines, `guest_state` the consequences for a guest.
 
 use std::{
     collections::BTreeMap,
@@ -26,35 +26,35 @@ use crate::{
     supervisor_client::protocol::{LabPhase, NodePhase},
 };
 
-/// How often serial lines are looked at while guests boot: a panic is known this soon.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval at which serial lines are polled while guests boot: a panic is known this soon.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often they are looked at when no guest boots.
-const CALM_LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which serial lines are polled when no guest boots.
+const CALM_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bytes of a serial line that are read at one look. A guest that prints more than that is read on at the next.
+/// Number of bytes of a serial line that are read in one poll. The rest is read in the next one.
 const READ_LEN_MAX: u64 = 256 << 10;
 
-/// How long a guest with an image of its own may be silent before it counts as running without an agent: boot loaders wait
-/// 5 s for a key, and a guest on a busy machine may load its kernel for longer than that.
+/// Time that a guest with the user's image may be silent before it counts as running without an agent: boot loaders
+/// wait 5 s for a key, and a guest on a busy machine may load its kernel for longer than that.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// How long a guest may keep others from booting: several times what it needs where no other one boots.
+/// Time that a guest may keep others from booting: several times what it needs where no other one boots.
 const TURN_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// How long the agent of a guest may take to show that a panic on its serial line was only somebody's talk.
+/// Time that the agent of a guest has to show that a panic message on its serial line was only printed by a program.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
-/// How many guests may boot at once. A guest that boots computes all the time: more of them than processors take longer
-/// together than one after the other. One more fills the moments in which a QEMU starts.
-fn at_once() -> usize {
+/// Returns how many guests may boot at a time. A booting guest uses its processor all the time: with more guests than
+/// processors, booting takes longer than one after the other. One more fills the moments in which a QEMU starts.
+fn boots_at_a_time() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get) + 1
 }
 
-/// Waits until `node` may boot; `false` when the lab is ended before, or the node has gone, or is another one by now. Guests boot
-/// in the order of the lab file.
+/// Waits until `node` may boot; `false` when the lab ended before, or the node has been removed or replaced. Guests
+/// boot in the order of the lab file.
 pub(super) fn wait_for_turn(shared: &Shared, node: &str, identity: u64) -> bool {
-    let (lab, at_once) = (shared.lab(), at_once());
+    let (lab, boots_at_a_time) = (shared.lab(), boots_at_a_time());
     let turn = shared.wait_for(None, |inner: &mut LabState| {
         let is_there = inner.nodes.get(node).is_some_and(|guest| guest.identity() == identity);
         if inner.phase == LabPhase::Stopping || !is_there {
@@ -63,32 +63,32 @@ pub(super) fn wait_for_turn(shared: &Shared, node: &str, identity: u64) -> bool 
         let booting = inner.nodes.values().filter(|guest| guest.has_turn()).count();
         let before = lab.nodes.iter().take_while(|other| other.name != node);
         let waiting = before.filter_map(|other| inner.nodes.get(&other.name));
-        if booting + waiting.filter(|guest| guest.waits_for_turn()).count() >= at_once {
+        if booting + waiting.filter(|guest| guest.waits_for_turn()).count() >= boots_at_a_time {
             return None;
         }
         inner.nodes.get_mut(node)?.take_turn();
         Some(true)
     });
-    // The next one may have waited for this one to take its turn.
+    // The next guest may have waited for this one to take its turn.
     shared.update(|_| ());
     turn == Some(true)
 }
 
-/// One guest's serial line.
+/// The serial line of one guest.
 struct Line {
-    /// Which start of QEMU it belongs to.
+    /// Number of the start of QEMU that the line belongs to.
     start: u32,
-    /// Bytes of the log that were read.
+    /// Number of bytes of the log that were read.
     read: u64,
     console: Console,
-    /// What it last said that nothing can follow.
+    /// Last message that a running guest cannot continue after.
     last_words: Option<String>,
-    /// The agent is being asked whether that is so.
+    /// Whether the agent is being asked if the guest is alive.
     asking: Arc<AtomicBool>,
 }
 
 impl Line {
-    /// The line of the start with this number, from that many bytes of the log on.
+    /// Makes the line of the start with this number, from that many bytes of the log on.
     fn of(start: u32, printed_before: u64) -> Self {
         Self {
             start,
@@ -100,15 +100,15 @@ impl Line {
     }
 }
 
-/// The thread that looks at all serial lines, until the lab ends.
+/// Runs the thread that polls all serial lines, until the lab ends.
 pub(super) fn watch(shared: &Arc<Shared>) {
     let mut lines = BTreeMap::new();
     loop {
         let calm = shared.inner().nodes.values().all(|guest| !guest.is_booting());
-        let pause = if calm { CALM_LOOK_INTERVAL } else { LOOK_INTERVAL };
+        let pause = if calm { CALM_POLL_INTERVAL } else { POLL_INTERVAL };
         let awake = |inner: &mut LabState| match inner.phase {
             LabPhase::Stopping => Some(true),
-            // Somebody boots who did not when this pause began.
+            // A guest boots that did not when this pause began.
             _ if calm && inner.nodes.values().any(super::guest_state::Guest::is_booting) => Some(false),
             _ => None,
         };
@@ -141,7 +141,7 @@ fn look(shared: &Arc<Shared>, name: &str, lines: &mut BTreeMap<String, Line>) {
     }
     let news = read_on(&shared.state.file(&format!("{name}.log")), &mut line.read).unwrap_or_default();
     if !news.is_empty() {
-        // Nobody waits for this alone to change.
+        // No thread waits for this alone to change.
         if let Some(guest) = shared.inner().nodes.get_mut(name) {
             guest.goes_on(start);
         }
@@ -160,7 +160,7 @@ fn look(shared: &Arc<Shared>, name: &str, lines: &mut BTreeMap<String, Line>) {
     judge(shared, name, line);
 }
 
-/// What follows from the time that has gone by.
+/// Acts on the time that has passed.
 fn judge(shared: &Shared, name: &str, line: &Line) {
     let start = line.start;
     let (panicked, silent, turn_is_over) = {
@@ -190,7 +190,7 @@ fn judge(shared: &Shared, name: &str, line: &Line) {
     }
 }
 
-/// What was added to a log since it was read last.
+/// Reads what was added to a log since the last call.
 fn read_on(log: &Path, read: &mut u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(log)?;
     if file.metadata()?.len() <= *read {
@@ -203,9 +203,8 @@ fn read_on(log: &Path, read: &mut u64) -> io::Result<Vec<u8>> {
     Ok(news)
 }
 
-/// Ends a guest that cannot go on. One whose agent answers can: then somebody only printed such a line. QEMU is told of no panic
-/// then.
-/// One question at a time, however often it prints it.
+/// Ends a guest that cannot continue, unless its agent answers: then a program only printed such a line, and QEMU has
+/// no report of a panic. One question is asked at a time, however often the line is printed.
 fn end_unless_it_lives(shared: &Arc<Shared>, name: &str, line: &Line) {
     let (start, why) = (line.start, line.last_words.clone().unwrap_or_default());
     let channel = {
@@ -222,7 +221,7 @@ fn end_unless_it_lives(shared: &Arc<Shared>, name: &str, line: &Line) {
     }
     let (owner, node, asking) = (Arc::clone(shared), name.to_owned(), Arc::clone(&line.asking));
     let asked = thread("sign of life", move || {
-        // One with too much to do to take the question is alive.
+        // A guest that is too busy to accept the question is alive.
         if let Err(ChannelError::TimedOut(_) | ChannelError::Closed | ChannelError::Restarted) =
             channel.ping(SIGN_OF_LIFE)
         {
@@ -232,17 +231,17 @@ fn end_unless_it_lives(shared: &Arc<Shared>, name: &str, line: &Line) {
     });
     if let Err(error) = asked {
         line.asking.store(false, Ordering::Release);
-        tracing::warn!(node = name, %error, "nobody asks whether a guest that printed of a panic is alive");
+        tracing::warn!(node = name, %error, "cannot check whether a guest that printed a panic message is alive");
     }
 }
 
-/// Ends a guest's QEMU, for a reason that is told instead of how QEMU ended.
+/// Ends a guest's QEMU, for a reason that is shown instead of how QEMU ended.
 pub(super) fn end(shared: &Shared, name: &str, start: u32, why: String) {
     shared.update_guest(name, |guest| {
         if guest.condemn(start, why)
             && let Some(process) = &guest.process
         {
-            // One that has ended meanwhile needs no signal.
+            // A process that has ended meanwhile needs no signal.
             _ = pidfd_send_signal(process, Signal::TERM);
         }
     });

@@ -1,6 +1,6 @@
-//! Lets guests see their cables pulled out and plugged in: `vnicd` has no way to tell them, QEMU has. What a cable's state
-//! shall be is `settings`' business; nothing else sets a carrier. The turns at
-//! QEMU's monitors are kept here, so power buttons are pressed here, too.
+//! Shows guests the state of their cables: `vnicd` cannot report it to them, QEMU can. The module `settings_in_force`
+//! knows the state of a cable; no other module sets a carrier. Access to QEMU's monitors is serialised here, so power
+//! buttons are pressed here, too.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use anyhow::Result;
 
 use super::{
     LabState, Shared,
-    guest_process::{QEMU_LOOK_INTERVAL, QEMU_START_TIMEOUT, runs},
+    guest_process::{QEMU_POLL_INTERVAL, QEMU_START_TIMEOUT, runs},
     thread,
 };
 use crate::{
@@ -22,32 +22,34 @@ use crate::{
     vnicd_client::report::PortInfo,
 };
 
-/// How often `vnicd` and the QEMUs are asked who has found whom: as often as `vnicd` looks for QEMUs itself.
-const RECONNECT_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which `vnicd` and the QEMUs are polled for their connections: as often as `vnicd` searches for QEMUs
+/// itself.
+const RECONNECT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What is under way with carriers.
+/// The pending changes of carriers.
 #[derive(Debug, Default)]
 pub(super) struct Carriers {
-    /// Held while a guest is told of its cable: whoever comes last tells the last state, since it is read under this lock.
+    /// Lock while a guest is told of its cable: the last caller reports the last state, since it is read under this
+    /// lock.
     turn: Mutex<()>,
     waiting: Mutex<Waiting>,
 }
 
-/// Pulled cables that QEMU is going to plug in: it does so with every card whose backend comes back.
+/// Pulled cables that QEMU is going to plug in, as it does with every card whose backend comes back.
 #[derive(Debug, Default)]
 struct Waiting {
     /// Names of nodes and numbers of their cards; no more than the lab has.
     cards: BTreeSet<(String, usize)>,
-    /// There is a thread that looks after them.
+    /// Whether a thread takes care of them.
     served: bool,
 }
 
-/// The turn at the monitors of all QEMUs, for who needs them for long.
+/// Takes the turn at the monitors of all QEMUs, for an operation that needs them for long.
 pub(super) fn turn(shared: &Shared) -> MutexGuard<'_, ()> {
     shared.carriers.turn.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets the guest see the state that its cable has now. A node that is off needs nothing: its start does this again.
+/// Shows the guest the current state of its cable. A node that is off needs nothing: its start does this again.
 pub(super) fn apply(shared: &Arc<Shared>, node: &str, card: usize) -> Result<()> {
     let _turn = turn(shared);
     let Some(mut qmp) = monitor(shared, node)? else {
@@ -62,7 +64,7 @@ pub(super) fn apply(shared: &Arc<Shared>, node: &str, card: usize) -> Result<()>
     Ok(())
 }
 
-/// To be called when a new `vnicd` answers: the cables that are pulled now will be pulled again when QEMU has found it.
+/// Has to be called when a new `vnicd` answers: the cables that are pulled now are pulled again when QEMU has found it.
 pub(super) fn keep_pulled(shared: &Arc<Shared>) -> Result<()> {
     let mut pulled = Vec::new();
     for node in &shared.lab().nodes {
@@ -83,15 +85,15 @@ fn pull_when_connected(shared: &Arc<Shared>, cards: impl IntoIterator<Item = (St
     Ok(())
 }
 
-/// The thread that looks after pulled cables, until none is left.
+/// Runs the thread that takes care of pulled cables, until none is left.
 fn serve(shared: &Shared) {
     let stopping = |inner: &mut LabState| (inner.phase == LabPhase::Stopping).then_some(());
     while shared
-        .wait_for(Some(Instant::now() + RECONNECT_LOOK_INTERVAL), stopping)
+        .wait_for(Some(Instant::now() + RECONNECT_POLL_INTERVAL), stopping)
         .is_none()
     {
         let lock = || shared.carriers.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Taken out before `vnicd` is asked: what is added from now on is about this `vnicd` or a later one.
+        // They are taken out before `vnicd` is asked: what is added from now on is about this `vnicd` or a later one.
         let cards = std::mem::take(&mut lock().cards);
         let info = shared.vnicd().and_then(|mut vnicd| Ok(vnicd.info()?));
         for (node, card) in cards {
@@ -101,7 +103,7 @@ fn serve(shared: &Shared) {
             let connected = info.as_ref().is_ok_and(|info| info.ports.iter().any(is_connected));
             let done = pull_again(shared, &node, card, connected).unwrap_or_else(|error| {
                 let error = format!("{error:#}");
-                tracing::warn!(port = %name, %error, "the guest may see a carrier that is not there");
+                tracing::warn!(port = %name, %error, "the guest may see a carrier on a cable that is pulled");
                 true
             });
             if !done {
@@ -116,8 +118,8 @@ fn serve(shared: &Shared) {
     }
 }
 
-/// Pulls a cable again; `false` when that is too early. That `vnicd` sees QEMU `connected` is not enough: QEMU may have yet
-/// to learn of it, and would plug the cable in then.
+/// Pulls a cable again; returns `false` when that is too early. A QEMU that is `connected` according to `vnicd` may
+/// have yet to notice it, and would plug the cable in then.
 fn pull_again(shared: &Shared, node: &str, card: usize, connected: bool) -> Result<bool> {
     if !runs(shared, node) || shared.settings().link_is_up(&port_name(node, card)) {
         return Ok(true);
@@ -137,9 +139,9 @@ fn pull_again(shared: &Shared, node: &str, card: usize, connected: bool) -> Resu
     Ok(true)
 }
 
-/// Presses the power button of a node that runs, or pulls its plug; its QEMU ends when the guest has switched itself off.
+/// Presses the power button of a running node, or pulls its plug; its QEMU ends when the guest has switched itself off.
 pub(super) fn power_off(shared: &Shared, node: &str, force: bool) -> Result<()> {
-    // A monitor speaks with one at a time.
+    // A monitor serves one client at a time.
     let _turn = turn(shared);
     match monitor(shared, node)? {
         Some(mut qmp) if force => qmp.quit()?,
@@ -149,12 +151,12 @@ pub(super) fn power_off(shared: &Shared, node: &str, force: bool) -> Result<()> 
     Ok(())
 }
 
-/// The monitor of a node's QEMU, which may just be starting; `None` when the node is off.
+/// Connects to the monitor of a node's QEMU, which may just be starting; `None` when the node is off.
 fn monitor(shared: &Shared, node: &str) -> Result<Option<Qmp>> {
     let socket = shared.state.socket(&format!("{node}.qmp"))?;
     let deadline = Instant::now() + QEMU_START_TIMEOUT;
     while runs(shared, node) {
-        match Qmp::connect(&socket, QEMU_LOOK_INTERVAL) {
+        match Qmp::connect(&socket, QEMU_POLL_INTERVAL) {
             Ok(qmp) => return Ok(Some(qmp)),
             Err(error) if Instant::now() >= deadline => return Err(error.into()),
             Err(_) => {}

@@ -1,5 +1,5 @@
-//! The files that a lab gives a guest, as an archive that the guest finds on a disk of its own. Read anew at each start of its
-//! QEMU, so that a restart brings what was changed.
+//! The files that a lab gives a guest, as an archive on a separate disk of the guest. The files are read again at each
+//! start of its QEMU, so that a restart brings their changes.
 
 use std::{
     fs::File,
@@ -15,15 +15,15 @@ use crate::lab::{
     setup::{GuestFile, Source},
 };
 
-/// Folders below a folder that is copied: one that leads into itself would have no end.
+/// Number of nested folders that are copied: a folder that contains a link to itself would have no end.
 const DEPTH_MAX: usize = 64;
 
-/// A disk has whole sectors.
+/// Length of a sector in bytes; a disk has whole sectors.
 const SECTOR_LEN: u64 = 512;
 
 /// Writes the archive of a node's files to `path`.
 pub(super) fn write(node: &Node, path: &Path) -> Result<()> {
-    // They lie in the guest's memory, and programs need some, too.
+    // The files are in the guest's memory, and programs need some, too.
     let len_max = u64::from(node.memory_mib) << 19;
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     let mut archive = Archive {
@@ -33,7 +33,7 @@ pub(super) fn write(node: &Node, path: &Path) -> Result<()> {
     for entry in &node.setup.files {
         archive.put(entry).with_context(|| {
             format!(
-                "the file {} of node {} cannot be had (files may have {} MiB, half of the node's memory)",
+                "the file {} of node {} cannot be copied (files may have {} MiB, half of the node's memory)",
                 entry.to,
                 node.name,
                 len_max >> 20
@@ -67,7 +67,7 @@ impl Archive {
     fn copy(&mut self, from: &Path, to: &str, mode: Option<u32>, depth: usize) -> Result<()> {
         let shown = || from.display().to_string();
         ensure!(depth < DEPTH_MAX, "{} is more than {DEPTH_MAX} folders deep", shown());
-        // What the lab file names may be a link; a link within a folder stays one.
+        // A path in the lab file may be a link; a link within a folder stays one.
         let meta = if depth == 0 {
             from.metadata()
         } else {
@@ -98,7 +98,7 @@ impl Archive {
 
     fn file(&mut self, to: &str, mode: u32, len: u64, contents: impl io::Read) -> Result<()> {
         self.left = self.left.checked_sub(len).context("the files are too large")?;
-        // One that grows meanwhile would break the archive.
+        // A file that grows meanwhile would break the archive.
         self.header(to, tar::EntryType::Regular, mode, len, contents.take(len))
     }
 
@@ -108,7 +108,7 @@ impl Archive {
     }
 }
 
-/// Everything in a guest belongs to root.
+/// Makes a header in which root owns the file, as everything in a guest.
 fn header(kind: tar::EntryType, mode: u32, len: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);

@@ -1,4 +1,5 @@
-//! One guest's life: its QEMU is started, its agent listened for, its end noticed; on request it is started again.
+//! The life of one guest: its QEMU is started, its agent is awaited, its end is noticed; on request it is started
+//! again.
 
 use std::{
     net::IpAddr,
@@ -27,13 +28,13 @@ use crate::{
     supervisor_client::protocol::LabPhase,
 };
 
-/// How long a new QEMU may take until its sockets listen.
+/// Time that a new QEMU may take until its sockets listen.
 pub(super) const QEMU_START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often a QEMU that has not opened its sockets yet is looked at: it may have ended.
-pub(super) const QEMU_LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which a QEMU that has not opened its sockets yet is polled, since it may have ended.
+pub(super) const QEMU_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Names of all sockets that guests of this lab need.
+/// Returns the names of all sockets that guests of this lab need.
 pub(super) fn socket_names(lab: &Lab) -> impl Iterator<Item = String> {
     let of_node = |node: &Node| ["agent", "events", "qmp", "serial"].map(|what| format!("{}.{what}", node.name));
     lab.nodes
@@ -42,20 +43,20 @@ pub(super) fn socket_names(lab: &Lab) -> impl Iterator<Item = String> {
         .chain(lab.ports().map(|(port, ..)| format!("{port}.sock")))
 }
 
-/// Whether the node's QEMU runs.
+/// Returns whether the node's QEMU runs.
 pub(super) fn runs(shared: &Shared, node: &str) -> bool {
     let inner = shared.inner();
     inner.nodes.get(node).is_some_and(|guest| guest.process.is_some())
 }
 
-/// The thread of one guest, until the lab ends.
+/// Runs the thread of one guest, until the lab ends.
 pub(super) fn keep(shared: &Arc<Shared>, node: &Node) {
     let Some(identity) = shared.inner().nodes.get(&node.name).map(Guest::identity) else {
         return;
     };
     loop {
         if shared.restore.is_to_start(&node.name) {
-            // It does not boot, and none goes on before all have read their states.
+            // A restored guest does not boot, and none continues before all have read their states.
             shared.update_guest(&node.name, Guest::give_turn);
         } else if !boot_watch::wait_for_turn(shared, &node.name, identity) {
             return;
@@ -82,7 +83,7 @@ pub(super) fn keep(shared: &Arc<Shared>, node: &Node) {
                     (_, Ok(status)) if status.success() => "switched off".to_owned(),
                     (_, Ok(status)) => {
                         let ended = format!("QEMU ended with {}", describe(status));
-                        // Whoever killed it knows why; what it said before has nothing to do with that.
+                        // A killed QEMU was killed on purpose; its last output has nothing to do with that.
                         let why = status.code().map(|_| process.last_words()).unwrap_or_default();
                         match why.lines().last() {
                             Some(why) => format!("{ended}: {why}"),
@@ -110,7 +111,7 @@ pub(super) fn keep(shared: &Arc<Shared>, node: &Node) {
 struct Started {
     process: qemu::QemuProcess,
     channel: GuestChannel,
-    /// See [`Guest::launched`](super::guest_state::Guest::launched).
+    /// Number of the start, as [`Guest::launched`](super::guest_state::Guest::launched) returned it.
     number: u32,
 }
 
@@ -154,16 +155,20 @@ fn start(shared: &Arc<Shared>, node: &Node) -> Result<Started> {
     })
 }
 
-/// The channel of a QEMU that was just started; given up as soon as it has ended.
+/// Connects to the agent of a QEMU that was just started; gives up as soon as QEMU has ended.
 fn connect(agent: &Path, process: &mut qemu::QemuProcess) -> Result<GuestChannel> {
     let deadline = Instant::now() + QEMU_START_TIMEOUT;
     loop {
-        let error = match GuestChannel::connect(agent, QEMU_LOOK_INTERVAL) {
+        let error = match GuestChannel::connect(agent, QEMU_POLL_INTERVAL) {
             Ok(channel) => return Ok(channel),
             Err(error) => error,
         };
         if let Some(status) = process.try_wait()? {
-            anyhow::bail!("QEMU ended at once ({}): {}", describe(status), process.last_words());
+            anyhow::bail!(
+                "QEMU ended immediately ({}): {}",
+                describe(status),
+                process.last_words()
+            );
         }
         if Instant::now() > deadline {
             return Err(error).with_context(|| format!("QEMU did not open its sockets: {}", process.last_words()));
@@ -183,19 +188,19 @@ fn listen_to_agent(shared: &Shared, own: &Node, start: u32, channel: &GuestChann
             Err(error) => return shared.update_guest(node, |guest| guest.agent_failed(start, error.to_string())),
         }
         let boot_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        // What is so now, not what was so when it changed: `listen_to_qemu` changes it under the same lock.
+        // The current state counts instead of the state at the change: `listen_to_qemu` changes it under this lock.
         shared.update_guest(node, |guest| match channel.welcome() {
             Some(welcome) => guest.answered(start, &welcome, boot_ms),
             None => guest.boots_again(start),
         });
-        // A guest that boots anew reads what its QEMU was started with.
+        // A guest that boots anew reads the configuration that its QEMU was started with.
         if channel.welcome().is_some() && guest_config(&shared.lab(), own).hosts_file() != told {
             tell_hosts_to(shared, own, channel);
         }
     }
 }
 
-/// Tells all guests with our agent who is in the lab now.
+/// Tells all guests with Weft's agent the current names in the lab.
 pub(super) fn tell_hosts(shared: &Shared) {
     for node in &shared.lab().nodes {
         let channel = shared
@@ -220,16 +225,16 @@ fn tell_hosts_to(shared: &Shared, node: &Node, channel: &GuestChannel) {
     }
 }
 
-/// Notes when the guest is reset, for as long as its QEMU lives: its agent speaks only when it is there again.
+/// Notes when the guest is reset, for as long as its QEMU lives: its agent answers only when it has started again.
 fn listen_to_qemu(shared: &Shared, node: &str, start: u32, channel: &GuestChannel) {
     let events = loop {
         let connect = || {
             let socket = shared.state.socket(&format!("{node}.events"))?;
-            anyhow::Ok(Qmp::connect(&socket, QEMU_LOOK_INTERVAL)?.into_events()?)
+            anyhow::Ok(Qmp::connect(&socket, QEMU_POLL_INTERVAL)?.into_events()?)
         };
         match connect() {
             Ok(events) => break events,
-            // It has ended: that is `keep`'s business.
+            // QEMU has ended, which `keep` handles.
             Err(_) if channel.is_closed() => return,
             Err(error) => tracing::debug!(node, error = %format!("{error:#}"), "no events from QEMU yet"),
         }
@@ -238,7 +243,7 @@ fn listen_to_qemu(shared: &Shared, node: &str, start: u32, channel: &GuestChanne
         match event.as_str() {
             "RESET" => {
                 let mut verdict = None;
-                // Those who wait for an answer of the old agent learn of it when everybody can see that the guest boots.
+                // Waits for an answer of the old agent fail when it is visible that the guest boots.
                 shared.update_guest(node, |guest| {
                     verdict = guest.was_reset(start);
                     if !guest.has_panicked() {
@@ -272,7 +277,8 @@ fn machine(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<
                 mode: SocketMode::QemuListens,
             },
             queue_pairs: nic.queue_pairs,
-            // The usual one, too: a guest that is not told may set a larger one, and its frames would be dropped.
+            // The usual MTU is advertised, too: otherwise a guest may set a larger one, and its frames would be
+            // dropped.
             host_mtu: Some(u16::try_from(nic.mtu).unwrap_or(u16::MAX)),
         });
     }
@@ -328,7 +334,7 @@ fn machine(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<
     })
 }
 
-/// Disks and folders that a node's image and its lab give it.
+/// Attaches the disks and folders of a node's image and lab.
 fn attach(shared: &Shared, node: &Node, image: &Image, boot: &mut qemu::Boot) -> Result<()> {
     let root = image.root.iter().map(|path| qemu::SharedDisk {
         serial: ROOT_DISK,
@@ -344,7 +350,7 @@ fn attach(shared: &Shared, node: &Node, image: &Image, boot: &mut qemu::Boot) ->
                 serial: FILES_DISK,
                 path,
             },
-            // Where the lab goes on, what it was made of need not be.
+            // Where the lab continues, the sources of its files may be gone.
             (Err(error), Some(saved)) => {
                 let error = format!("{error:#}");
                 tracing::warn!(node = node.name, %error, "the guest gets the files that were saved with it");
@@ -362,12 +368,12 @@ fn attach(shared: &Shared, node: &Node, image: &Image, boot: &mut qemu::Boot) ->
     Ok(())
 }
 
-/// What the guest calls its folder of the host with this number.
+/// Returns the guest's name for its folder of the host with this number.
 fn folder_tag(index: usize) -> String {
     format!("weft{index}")
 }
 
-/// Writes what cloud-init sets the guest up by, if it is to.
+/// Writes the seed for cloud-init, if the node uses it.
 fn seed(shared: &Shared, node: &Node) -> Result<Option<PathBuf>> {
     let Some(cloud_init) = &node.cloud_init else {
         return Ok(None);
@@ -393,7 +399,7 @@ fn seed(shared: &Shared, node: &Node) -> Result<Option<PathBuf>> {
         .transpose()?;
     let image = crate::seed::image(&guest_config(&shared.lab(), node), cloud_init, &keys, agent.as_deref());
     let path = shared.state.file(&format!("{}.seed.iso", node.name));
-    // A password may be in it.
+    // The file may contain a password.
     std::fs::write(&path, image).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(Some(path))
 }
@@ -407,7 +413,7 @@ fn disk(image: &Path, writable: bool) -> Result<qemu::Disk> {
     })
 }
 
-/// An address of its own for the user-mode NIC; it is alone on its network, so one for all nodes will do.
+/// Returns the address of the user-mode NIC; it is alone on its network, so one for all nodes will do.
 fn uplink_mac(node: &Node) -> ether::MacAddr {
     let mut mac = [0x52, 0x54, 0x00, 0xff, 0xff, 0x01];
     while node.nics.iter().any(|nic| nic.mac.0 == mac) {
@@ -416,7 +422,7 @@ fn uplink_mac(node: &Node) -> ether::MacAddr {
     ether::MacAddr(mac)
 }
 
-/// What the guest is told of itself and of the others.
+/// Makes the configuration of the guest, with the names of the others.
 fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
     let nics = node.nics.iter().enumerate();
     let mut interfaces: Vec<_> = nics
@@ -425,7 +431,7 @@ fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
             name: format!("eth{index}"),
             addresses: addresses(node, nic).map(|(_, text)| text).collect(),
             mtu: Some(nic.mtu),
-            // A copy engine: nobody but the card itself would hear what IPv6 asks its neighbours.
+            // On a copy engine only the card itself would receive what IPv6 asks its neighbours.
             without_ipv6: nic.loopback && nic.address6.is_none(),
             gateway: None,
         })
@@ -464,7 +470,7 @@ fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
     }
 }
 
-/// The addresses of a node's card, alone and with their prefix length.
+/// Returns the addresses of a node's card, alone and with their prefix length.
 fn addresses(node: &Node, nic: &Nic) -> impl Iterator<Item = (IpAddr, String)> {
     let four = nic.address.map(|net| (net.address.into(), net.to_string()));
     let six = nic.address6.filter(|_| node.ipv6);
@@ -472,8 +478,8 @@ fn addresses(node: &Node, nic: &Nic) -> impl Iterator<Item = (IpAddr, String)> {
         .chain(six.map(|net| (net.address.into(), net.to_string())))
 }
 
-/// `n1` means a node's first address of each kind; each card is also known as `n1.eth0`. To one `with_ipv6`, both kinds mean
-/// something.
+/// Returns the names of a node: `n1` stands for its first address of each kind, and `n1.eth0` for a card. Only for a
+/// reader `with_ipv6` are there IPv6 addresses.
 fn hosts_of(node: &Node, with_ipv6: bool) -> impl Iterator<Item = Host> {
     let first: [Option<IpAddr>; 2] = [
         node.address().map(|net| net.address.into()),
@@ -497,7 +503,7 @@ fn hosts_of(node: &Node, with_ipv6: bool) -> impl Iterator<Item = Host> {
 pub(super) fn signal_all(shared: &Shared, signal: Signal) {
     for guest in shared.inner().nodes.values() {
         if let Some(process) = &guest.process {
-            // One that has ended meanwhile needs no signal.
+            // A process that has ended meanwhile needs no signal.
             _ = pidfd_send_signal(process, signal);
         }
     }
@@ -508,7 +514,7 @@ pub(super) fn restart(shared: &Shared, node: &str) -> Result<()> {
     let starts = shared.update(|inner| {
         let guest = inner.nodes.get_mut(node)?;
         if let Some(process) = &guest.process {
-            // One that has ended meanwhile is as good as switched off.
+            // A QEMU that has ended meanwhile is as good as switched off.
             _ = pidfd_send_signal(process, Signal::TERM);
         }
         Some(guest.ask_for_restart())
@@ -527,7 +533,7 @@ pub(super) fn restart(shared: &Shared, node: &str) -> Result<()> {
     }
 }
 
-/// Waits for something about a node that is being started, for as long as that may take once its turn to boot has come.
+/// Waits for a condition of a node that is being started, for as long as that may take once its turn to boot has come.
 pub(super) fn wait_for_start<T>(
     shared: &Shared,
     node: &str,

@@ -1,5 +1,5 @@
-//! What is known of one guest, and how its phases follow each other. Each change happens in one piece under the
-//! supervisor's lock, so that nobody ever sees half of it; what is done between two changes is in `guest_process`.
+//! The state of one guest, and the order of its phases. Each change is made in one piece under the supervisor's lock,
+//! so that no thread sees half of it; `guest_process` does the work between two changes.
 
 use std::{
     os::fd::OwnedFd,
@@ -13,46 +13,47 @@ use crate::{
     lab::Node,
 };
 
-/// Resets in a row, without the agent or a login between them, after which a guest is given up: images that boot twice when they
-/// are new exist, those that need more do not.
+/// Number of consecutive resets, without the agent or a login between them, after which a guest is given up: images
+/// that boot twice when they are new exist, those that need more do not.
 const RESETS_MAX: u32 = 5;
 
 /// Whether a guest may boot: see `boot_watch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// It wants to.
+    /// The guest waits to boot.
     Awaited,
-    /// It does, since then.
+    /// The guest has been booting since then.
     Taken(Instant),
-    /// It has booted, or does not want to.
+    /// The guest has booted, or does not want to.
     Over,
 }
 
-/// What is known of a guest.
+/// The state of a guest.
 #[derive(Debug)]
 pub(super) struct Guest {
-    /// Unlike that of any other guest, whatever its name.
+    /// Number that differs from that of any other guest, whatever its name.
     identity: u64,
     pub(super) status: NodeStatus,
-    /// To signal QEMU without the risk that its number names another process by now.
+    /// Handle to signal QEMU, since its number may name another process by now.
     pub(super) process: Option<OwnedFd>,
     pub(super) channel: Option<GuestChannel>,
-    /// Somebody wants it off and on again. Never while it is [`NodePhase::Stopped`]: it is starting then.
+    /// Whether a restart was requested. It is never set in the phase [`NodePhase::Stopped`]: the guest is starting
+    /// then.
     restart: bool,
-    /// The number of the last start of its QEMU; 0 before the first.
+    /// Number of the last start of its QEMU; 0 before the first.
     starts: u32,
     turn: Turn,
-    /// Bytes of its serial log that were there before this QEMU.
+    /// Length in bytes of its serial log before this QEMU.
     printed_before: u64,
-    /// When its QEMU was started.
+    /// Time when its QEMU was started.
     launched_at: Instant,
-    /// When it last showed that it goes on, or was started.
+    /// Time when it last gave a sign of life, or was started.
     went_on: Instant,
-    /// Resets since its QEMU was started or it was last seen to run.
+    /// Number of resets since its QEMU was started or it was last seen to run.
     resets: u32,
-    /// QEMU was told of a panic.
+    /// Whether its kernel reported a panic to QEMU.
     panicked: bool,
-    /// Why this QEMU is being ended.
+    /// Reason why this QEMU is being ended.
     verdict: Option<String>,
 }
 
@@ -91,13 +92,13 @@ impl Guest {
         }
     }
 
-    /// Tells this guest from a later one of the same name.
+    /// Returns a number that distinguishes this guest from a later one with an equal name.
     pub(super) fn identity(&self) -> u64 {
         self.identity
     }
 
-    /// Its QEMU was started. That answers whoever asked for a restart until now. Gives the number of this start, which no other start
-    /// of any guest has: what is under way about one of them says nothing about another.
+    /// Notes that its QEMU was started, which fulfils the restart requests until now. Returns the number of this start,
+    /// which no other start of any guest has: events of one start are not mistaken for those of another.
     pub(super) fn launched(&mut self, process: OwnedFd, pid: u32, printed_before: u64) -> u32 {
         self.printed_before = printed_before;
         self.launched_at = Instant::now();
@@ -111,13 +112,14 @@ impl Guest {
         self.starts
     }
 
-    /// Its QEMU answers; the guest boots, and its agent can be waited for.
+    /// Notes that its QEMU answers; the guest boots, and its agent can be waited for.
     pub(super) fn started(&mut self, channel: GuestChannel) {
         self.channel = Some(channel);
         self.status.phase = NodePhase::Booting;
     }
 
-    /// The agent has answered, for the first time `boot_ms` after that start of QEMU. Nothing, when that QEMU has ended.
+    /// Notes that the agent has answered, for the first time `boot_ms` after that start of QEMU. It has no effect when
+    /// that QEMU has ended.
     pub(super) fn answered(&mut self, start: u32, welcome: &Welcome, boot_ms: u64) {
         if self.is_running(start) {
             self.status.phase = NodePhase::Ready;
@@ -128,7 +130,8 @@ impl Guest {
         }
     }
 
-    /// The guest boots again, and its agent has not answered since. Nothing, when that QEMU has ended.
+    /// Notes that the guest boots again, and its agent has not answered since. It has no effect when that QEMU has
+    /// ended.
     pub(super) fn boots_again(&mut self, start: u32) {
         if self.is_running(start) && matches!(self.status.phase, NodePhase::Ready | NodePhase::NoAgent) {
             (self.status.phase, self.status.note) = (NodePhase::Booting, None);
@@ -137,8 +140,8 @@ impl Guest {
         }
     }
 
-    /// The guest was reset. Gives why it is to be ended, if that was once too often. A reset after a panic changes nothing: the
-    /// panic is why the guest is ended, and a kernel that boots meanwhile is no news.
+    /// Notes that the guest was reset. Returns why it is to be ended, if that was once too often. A reset after a panic
+    /// changes nothing: the panic is the reason why the guest is ended, even if a kernel boots meanwhile.
     pub(super) fn was_reset(&mut self, start: u32) -> Option<String> {
         if !self.is_running(start) || self.panicked {
             return None;
@@ -150,19 +153,20 @@ impl Guest {
         often.then(|| format!("it was reset {RESETS_MAX} times in a row before anything ran in it"))
     }
 
-    /// It shows that it goes on, whatever it does.
+    /// Notes that the guest gave a sign of life.
     pub(super) fn goes_on(&mut self, start: u32) {
         if self.is_running(start) {
             self.went_on = Instant::now();
         }
     }
 
-    /// Something goes on that it waits for.
+    /// Notes progress of something that the guest waits for.
     pub(super) fn waits_for_others(&mut self) {
         self.went_on = Instant::now();
     }
 
-    /// It has booted, as far as anybody can see who is not its agent. Only for images that need not have one.
+    /// Notes that the guest has booted, as far as that is visible without an agent. This is only for images that need
+    /// not have one.
     pub(super) fn runs_without_agent(&mut self, start: u32, note: &str) {
         let may = matches!(self.status.phase, NodePhase::Booting | NodePhase::NoAgent) && !self.status.recipe;
         if self.is_running(start) && may {
@@ -171,22 +175,23 @@ impl Guest {
         }
     }
 
-    /// QEMU was told by the guest's kernel that it cannot go on.
+    /// Notes that the guest's kernel reported a panic to QEMU.
     pub(super) fn panics(&mut self, start: u32) {
         self.panicked |= self.is_running(start);
     }
 
-    /// Whether this QEMU was told of a panic: no agent speaks of this start again.
+    /// Returns whether a panic was reported for this QEMU: the agent of this start does not answer any more.
     pub(super) fn has_panicked(&self) -> bool {
         self.panicked
     }
 
-    /// Whether [`panics`](Self::panics) was called, and nothing followed yet.
+    /// Returns whether [`panics`](Self::panics) was called and not acted on yet.
     pub(super) fn told_of_panic(&self) -> bool {
         self.panicked && self.verdict.is_none()
     }
 
-    /// Its QEMU is to be ended, for this reason; `false` when that is so already, or it has ended.
+    /// Notes that its QEMU is to be ended, for this reason; returns `false` when that was noted before, or it has
+    /// ended.
     pub(super) fn condemn(&mut self, start: u32, why: String) -> bool {
         if !self.is_running(start) || self.verdict.is_some() {
             return false;
@@ -195,32 +200,32 @@ impl Guest {
         true
     }
 
-    /// Which start of QEMU runs now, and how much was on the serial line before it.
+    /// Returns the number of the current start of QEMU, and the length of the serial log before it.
     pub(super) fn start(&self) -> Option<(u32, u64)> {
         self.process.as_ref().map(|_| (self.starts, self.printed_before))
     }
 
-    /// Whether it is on its way to be ready, or to run without an agent.
+    /// Returns whether the guest is about to become ready, or to run without an agent.
     pub(super) fn is_booting(&self) -> bool {
         matches!(self.status.phase, NodePhase::Starting | NodePhase::Booting) && self.process.is_some()
     }
 
-    /// For how long it has shown nothing, if it boots.
+    /// Returns for how long it has been silent, if it boots.
     pub(super) fn silent_for(&self) -> Option<Duration> {
         self.is_booting().then(|| self.went_on.elapsed())
     }
 
-    /// For how long it has been booting, if it does.
+    /// Returns for how long it has been booting, if it does.
     pub(super) fn booting_for(&self) -> Option<Duration> {
         self.is_booting().then(|| self.launched_at.elapsed())
     }
 
-    /// Whether it has booted, as far as it can show.
+    /// Returns whether it has booted, as far as that is visible.
     pub(super) fn is_up(&self) -> bool {
         matches!(self.status.phase, NodePhase::Ready | NodePhase::NoAgent)
     }
 
-    /// Why nobody should wait for its agent to answer now; `None` when there is one or will be.
+    /// Returns why waiting for its agent is useless now; `None` when there is an agent or will be.
     pub(super) fn why_no_agent(&self) -> Option<String> {
         let none = !self.status.recipe && self.status.boot_ms.is_none() && self.process.is_some();
         let name = &self.status.name;
@@ -233,32 +238,32 @@ impl Guest {
         })
     }
 
-    /// It boots now.
+    /// Notes that it boots now.
     pub(super) fn take_turn(&mut self) {
         self.turn = Turn::Taken(Instant::now());
     }
 
-    /// It wants to boot.
+    /// Notes that it wants to boot.
     pub(super) fn ask_for_turn(&mut self) {
         self.turn = Turn::Awaited;
     }
 
-    /// Others may boot in its place.
+    /// Notes that others may boot in its place.
     pub(super) fn give_turn(&mut self) {
         self.turn = Turn::Over;
     }
 
-    /// Whether it waits for others to have booted.
+    /// Returns whether it waits for others to have booted.
     pub(super) fn waits_for_turn(&self) -> bool {
         self.turn == Turn::Awaited
     }
 
-    /// Whether others wait for it to have booted.
+    /// Returns whether others wait for it to have booted.
     pub(super) fn has_turn(&self) -> bool {
         matches!(self.turn, Turn::Taken(_))
     }
 
-    /// Since when others wait for it.
+    /// Returns the time since which others wait for it.
     pub(super) fn turn_since(&self) -> Option<Instant> {
         match self.turn {
             Turn::Taken(since) => Some(since),
@@ -266,7 +271,7 @@ impl Guest {
         }
     }
 
-    /// The agent cannot be used. Nothing, when that QEMU has ended: why is the better note.
+    /// Notes that the agent cannot be used. It has no effect when that QEMU has ended, whose reason is the better note.
     pub(super) fn agent_failed(&mut self, start: u32, why: String) {
         if self.is_running(start) {
             self.status.note = Some(why);
@@ -277,7 +282,7 @@ impl Guest {
         self.starts == start && self.process.is_some()
     }
 
-    /// Its QEMU has ended, or could not be started. Off only if nobody wants it on again.
+    /// Notes that its QEMU has ended, or could not be started. The guest is off only if no restart was requested.
     pub(super) fn ended(&mut self, note: String) {
         let note = self.verdict.take().unwrap_or(note);
         self.turn = Turn::Over;
@@ -292,7 +297,7 @@ impl Guest {
         };
     }
 
-    /// Somebody wants it off and on again. Gives the number of the last start, for [`restarted`](Self::restarted).
+    /// Requests a restart. Returns the number of the last start, for [`restarted`](Self::restarted).
     pub(super) fn ask_for_restart(&mut self) -> u32 {
         self.restart = true;
         if self.status.phase == NodePhase::Stopped {
@@ -301,12 +306,12 @@ impl Guest {
         self.starts
     }
 
-    /// Whether it is to be started again, asked by whoever does it.
+    /// Returns whether it is to be started again, and takes the request.
     pub(super) fn take_restart(&mut self) -> bool {
         std::mem::take(&mut self.restart)
     }
 
-    /// How the restart went that was asked for after that start; `None` while it is under way.
+    /// Returns how the restart went that was requested after that start; `None` while it is in progress.
     pub(super) fn restarted(&self, starts_before: u32) -> Option<Result<(), String>> {
         match self.status.phase {
             NodePhase::Booting | NodePhase::NoAgent | NodePhase::Ready if self.starts > starts_before => Some(Ok(())),
@@ -395,7 +400,10 @@ mod tests {
         let before = guest.ask_for_restart();
         start(&mut guest);
         assert_eq!(guest.restarted(before), Some(Ok(())));
-        assert!(!guest.take_restart(), "nobody wants another one when this one ends");
+        assert!(
+            !guest.take_restart(),
+            "no other restart is requested when this one ends"
+        );
     }
 
     fn guest_with_own_image() -> Guest {

@@ -1,13 +1,13 @@
-//! Whether a lab fits into the memory that is free. Reserves nothing.
+//! The check whether a lab fits into the free memory. Nothing is reserved.
 
 use anyhow::{Context, Result, ensure};
 
 use crate::lab::{Lab, Node};
 
-/// Memory that could be used without swapping, in MiB.
+/// Returns the memory that could be used without swapping, in MiB.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// Fails when the kernel does not report it.
 pub fn memory_available_mib() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
     let available = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -17,12 +17,12 @@ pub fn memory_available_mib() -> Result<u64> {
     Ok(kib >> 10)
 }
 
-/// Free memory must be enough for all guests; a machine that swaps or kills is worse than a sentence.
+/// Checks that the free memory is enough for all guests; a machine that swaps or kills is worse than an error message.
 pub(super) fn check_memory(lab: &Lab) -> Result<()> {
     check_memory_for(&lab.name, lab.nodes.iter())
 }
 
-/// The same for `nodes` of that lab that are to be started.
+/// Checks that the free memory is enough for those `nodes` of the lab that are to be started.
 pub(super) fn check_memory_for<'a>(lab: &str, nodes: impl Iterator<Item = &'a Node>) -> Result<()> {
     let (guests, needed) = nodes.fold((0, 0), |(count, sum), node| {
         (count + 1, sum + u64::from(node.memory_mib) + QEMU_MEMORY_MIB)
@@ -37,9 +37,9 @@ pub(super) fn check_memory_for<'a>(lab: &str, nodes: impl Iterator<Item = &'a No
     Ok(())
 }
 
-/// Memory that QEMU needs beside a guest's own, measured with QEMU 7.2 and 10 under TCG.
+/// Memory in MiB that QEMU needs in addition to a guest's memory, measured with QEMU 7.2 and 10 under TCG.
 const QEMU_MEMORY_MIB: u64 = 72;
-/// Memory that `vnicd` needs.
+/// Memory in MiB that `vnicd` needs.
 const VNICD_MEMORY_MIB: u64 = 64;
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
             .map(|n| format!("[[node]]\nname = \"n{n}\"\nmemory = \"64G\"\n"))
             .collect();
         let lab = Lab::parse(&nodes, "lab.toml", "huge", Path::new("/")).expect("valid");
-        let sentence = check_memory(&lab).expect_err("nobody has 3.8 TiB").to_string();
+        let sentence = check_memory(&lab).expect_err("no machine has 3.8 TiB").to_string();
         assert!(
             sentence.starts_with("the lab huge needs about 3936544 MiB of memory for 60 guests and "),
             "{sentence}"

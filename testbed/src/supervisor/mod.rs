@@ -1,5 +1,6 @@
-//! The one process that owns a running lab: `vnicd`, the QEMUs, their sockets and the settings in force. Everything ends
-//! with it. What programs may ask of it is in [`crate::supervisor_client`]; this module starts and stops, the others do the work.
+//! The process that owns a running lab: `vnicd`, the QEMUs, their sockets and the settings in force. Everything ends
+//! with it. The requests to it are in [`crate::supervisor_client`]; this module starts and stops, its submodules do the
+//! rest.
 
 mod boot_watch;
 mod cable_carrier;
@@ -53,13 +54,13 @@ use crate::{
     },
 };
 
-/// How long reading what a killed `vnicd` wrote may take: it is in a socket's buffer already.
+/// Time for reading what a killed `vnicd` wrote, which is in a socket's buffer already.
 const WATCH_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long QEMU may take to end itself before it is killed.
+/// Time that QEMU may take to end itself before it is killed.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Characters of a guest's last line that an error quotes.
+/// Number of characters of a guest's last line that an error quotes.
 const LAST_LINE_CHARS_MAX: usize = 200;
 
 /// A running lab. [`Supervisor::stop`] ends it; so does the end of this process, whatever its cause.
@@ -69,7 +70,7 @@ pub struct Supervisor {
     lock: Lock,
 }
 
-/// The last line of what a guest printed, without what could command a terminal.
+/// Returns the last line of a guest's output, without characters that a terminal would interpret.
 fn last_line(text: &str) -> String {
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
     let printable = line.unwrap_or_default().chars().filter(|c| !c.is_control());
@@ -77,21 +78,21 @@ fn last_line(text: &str) -> String {
 }
 
 impl Supervisor {
-    /// Takes the lab's folder and starts everything; returns when all processes run, before guests have booted. `file` is the
-    /// full path of the lab file, which `weft up` may make the running lab follow later.
+    /// Takes the lab's folder and starts everything; returns when all processes run, before guests have booted. `file`
+    /// is the full path of the lab file, which `weft up` may reconcile the running lab with later.
     ///
     /// # Errors
-    /// One sentence; then nothing is left running.
+    /// Fails with one sentence; then nothing is left running.
     pub fn start(lab: Lab, means: Means, file: Option<PathBuf>) -> Result<Self> {
         let settings = Settings::of(&lab);
         Self::begin(lab, means, file, settings, restore::Restore::default())
     }
 
-    /// Starts everything as it was saved; returns when all processes run, before the guests have gone on. `means` are
-    /// [`means_of_saved`]. What was saved must stay as long as the lab runs.
+    /// Starts everything as it was saved; returns when all processes run, before the guests have continued. `means` are
+    /// [`means_of_saved`]. The saved files must stay as long as the lab runs.
     ///
     /// # Errors
-    /// One sentence; then nothing is left running.
+    /// Fails with one sentence; then nothing is left running.
     pub fn restore(saved: &Saved, means: Means) -> Result<Self> {
         let (manifest, settings) = (saved.manifest(), restore::settings(saved));
         let (lab, file) = (manifest.lab.clone(), manifest.file.clone());
@@ -108,7 +109,7 @@ impl Supervisor {
         let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot ask for signals")?;
         host_memory::check_memory(&lab)?;
         let state = StateDir::of(&lab.name);
-        // Said before anything runs: the longest names are those of QEMU's and vnicd's sockets.
+        // This is checked before anything runs: the longest names are those of QEMU's and vnicd's sockets.
         for name in guest_process::socket_names(&lab).chain(["vnicd.sock".to_owned()]) {
             state.socket(&name)?;
         }
@@ -148,7 +149,7 @@ impl Supervisor {
         match supervisor.start_all(signals) {
             Ok(()) => Ok(supervisor),
             Err(error) => {
-                // The sentence is the caller's: nothing is logged beside it.
+                // The caller reports the sentence: nothing is logged in addition.
                 supervisor.shared.update(|inner| inner.phase = LabPhase::Stopping);
                 supervisor.end_everything(false)?;
                 Err(error)
@@ -181,11 +182,12 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits until every guest is ready, or runs as far as one without our agent can show; `progress` hears of every change. A
-    /// guest that goes on is waited for, whatever it does: it prints, is reset, or its turn to boot has not come.
+    /// Waits until every guest is ready, or runs as far as that is visible without an agent; `progress` is called with
+    /// every change. A guest that gives signs of life is waited for: it prints, is reset, or its turn to boot has not
+    /// come.
     ///
     /// # Errors
-    /// When a guest shows nothing for `patience`, takes ten times as long, or ends, or the lab is stopped.
+    /// Fails when a guest shows nothing for `patience`, takes ten times as long, or ends, or the lab is stopped.
     pub fn wait_up(&self, patience: Duration, mut progress: impl FnMut(&LabStatus)) -> Result<LabStatus> {
         let mut seen = None;
         let shared = &self.shared;
@@ -206,7 +208,7 @@ impl Supervisor {
                 let why = stopped.note.as_deref().unwrap_or("it is switched off");
                 bail!("{} did not boot: {why}", stopped.name);
             }
-            // One may have ended since that status was made.
+            // A guest may have ended since that status was made.
             let up = |inner: &mut LabState| {
                 let all = inner.nodes.values().all(Guest::is_up);
                 if all && inner.phase == LabPhase::Starting {
@@ -220,7 +222,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether all guests that boot have shown something lately.
+    /// Checks that all booting guests have shown something lately.
     fn check_patience(&self, patience: Duration) -> Result<()> {
         let inner = self.shared.inner();
         let silent = |guest: &&Guest| guest.silent_for().is_some_and(|silent| silent >= patience);
@@ -267,13 +269,13 @@ impl Supervisor {
         }
     }
 
-    /// The lab's folder.
+    /// Returns the lab's folder.
     #[must_use]
     pub fn state(&self) -> &StateDir {
         &self.shared.state
     }
 
-    /// Waits until somebody ends the lab: a signal, `weft down`, or a failure.
+    /// Waits until the lab is to end: by a signal, `weft down`, or a failure.
     pub fn wait_for_end(&self) {
         self.shared
             .wait_for(None, |inner| (inner.phase == LabPhase::Stopping).then_some(()));
@@ -282,7 +284,7 @@ impl Supervisor {
     /// Does `work` in a thread beside the lab; returns when it is done or the lab is being ended.
     ///
     /// # Errors
-    /// What `work` says, or why the lab is being ended.
+    /// Fails with the error of `work`, or with the reason why the lab is being ended.
     pub fn run_beside<T: Send + 'static>(&self, work: impl FnOnce(Client) -> Result<T> + Send + 'static) -> Result<T> {
         let shared = Arc::clone(&self.shared);
         let outcome = Arc::new(Mutex::new(None));
@@ -294,7 +296,7 @@ impl Supervisor {
         })?;
         let finished = |inner: &mut LabState| {
             let result = outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
-            // A lab that is being ended fails all work in it: why it ends is the better sentence.
+            // A lab that is being ended fails all work in it: the reason of its end is the better sentence.
             if inner.phase == LabPhase::Stopping {
                 Some(None)
             } else {
@@ -307,10 +309,10 @@ impl Supervisor {
         }
     }
 
-    /// Ends everything and removes the lab's folder. What was logged is kept if the lab ended because something failed.
+    /// Ends everything and removes the lab's folder. The logs are kept if the lab ended because something failed.
     ///
     /// # Errors
-    /// Why the lab ended, if that was a failure; or what could not be removed.
+    /// Fails with the reason why the lab ended, if that was a failure, or with what could not be removed.
     pub fn stop(self) -> Result<()> {
         let failure = self.shared.update(|inner| {
             inner.phase = LabPhase::Stopping;
@@ -322,8 +324,8 @@ impl Supervisor {
         }
     }
 
-    /// Ends everything because of `why`, which comes back with where the logs are kept. Nothing is kept of a lab that somebody
-    /// interrupted.
+    /// Ends everything because of `why`, which is returned with the place of the logs. Nothing is kept of a lab that
+    /// was interrupted.
     #[must_use]
     pub fn give_up(self, why: anyhow::Error) -> anyhow::Error {
         self.shared.update(|inner| inner.phase = LabPhase::Stopping);
@@ -334,7 +336,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives the folder with the logs, if they were to be kept and there are any.
+    /// Ends everything, and returns the folder with the logs if they were to be kept and there are any.
     fn end_everything(self, keep_logs: bool) -> Result<Option<PathBuf>> {
         let Self { shared, lock } = self;
         guest_process::signal_all(&shared, Signal::TERM);
@@ -344,7 +346,7 @@ impl Supervisor {
             shared.wait_for(Some(Instant::now() + QUIT_TIMEOUT), all_off);
         }
         vnicd_process::end(&shared);
-        // One that is under way has heard of the end by now: its guests are gone, and it removes what it wrote.
+        // A save in progress has noticed the end by now: its guests are gone, and it removes what it wrote.
         drop(shared.saving.lock().unwrap_or_else(PoisonError::into_inner));
         let kept = keep_logs.then(|| shared.state.keep_logs()).flatten();
         let removed = shared.state.remove(lock);
@@ -356,7 +358,7 @@ impl Supervisor {
     }
 }
 
-/// A handle of a child process that has not been waited for, so that its number is still its own.
+/// Makes a handle of a child process that has not been waited for, so that its number still belongs to it.
 fn handle_of(pid: u32) -> Result<OwnedFd> {
     let pid = i32::try_from(pid)
         .ok()

@@ -1,46 +1,46 @@
-//! What a guest's serial line shows of its fate: a kernel that panics, a machine with nothing to boot, a login prompt. Reads no
-//! file and ends nothing; whatever a guest prints, memory is bounded.
+//! What a guest's serial line reveals of its fate: a kernel that panics, a machine with nothing to boot, a login
+//! prompt. This module reads no file and ends nothing; memory is bounded, whatever a guest prints.
 
-/// Longest part of a line that is looked at, in bytes: what is behind it says nothing about a guest's fate.
+/// Number of bytes of a line that are examined: the rest reveals nothing about a guest's fate.
 const LINE_LEN_MAX: usize = 512;
 
-/// How Linux begins the line that says why it cannot go on.
+/// Start of the line in which Linux says why it cannot continue.
 const PANIC: &str = "Kernel panic - not syncing: ";
 
-/// What Linux says, before it panics for want of a root, when its initramfs does not fit into memory or is damaged.
+/// Message of Linux, before it panics for want of a root, when its initramfs does not fit into memory or is damaged.
 const UNPACKING_FAILED: &str = "Initramfs unpacking failed: ";
 
-/// What the firmware says when no disk holds a boot loader.
+/// Message of the firmware when no disk contains a boot loader.
 const NOTHING_TO_BOOT: &str = "No bootable device.";
 
-/// Ends of a line that waits for somebody to log in.
+/// Ends of a line that prompts for a login.
 const LOGIN_PROMPTS: [&str; 2] = ["login:", "Login:"];
 
-/// Something that a guest's serial line says about its fate.
+/// A sign on a guest's serial line about its fate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
-    /// The guest cannot go on; one clause says why.
+    /// The guest cannot continue; one clause gives the reason.
     Dead(String),
-    /// It waits for somebody to log in.
+    /// The guest prompts for a login.
     Login,
 }
 
-/// Follows one guest's serial line from the start of its QEMU on.
+/// A parser of one guest's serial line from the start of its QEMU on.
 #[derive(Debug, Default)]
 pub(super) struct Console {
     line: Vec<u8>,
     unpacking_failed: Option<String>,
-    /// Something was printed.
+    /// Whether something was printed.
     spoke: bool,
 }
 
 impl Console {
-    /// Whether anything readable was printed since the start.
+    /// Returns whether anything readable was printed since the start.
     pub(super) fn spoke(&self) -> bool {
         self.spoke
     }
 
-    /// Takes what was printed since the last call; gives the signs in it, in order.
+    /// Takes what was printed since the last call; returns the signs in it, in order.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Sign> {
         let mut signs = Vec::new();
         if bytes.is_empty() {
@@ -94,7 +94,7 @@ impl Console {
     }
 }
 
-/// A kernel's message without the time, and the processor or thread, that may stand before it.
+/// Strips from a kernel's message the time, and the processor or thread, that may precede it.
 fn without_stamp(mut text: &str) -> &str {
     while let Some(rest) = text.strip_prefix('[') {
         let Some((stamp, message)) = rest.split_once(']') else {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     fn signs(text: &str) -> Vec<Sign> {
-        // However the bytes arrive, the signs are the same; a prompt may be seen more than once.
+        // However the bytes are split, the signs are equal; a prompt may be seen more than once.
         let mut whole = Console::default();
         let signs = whole.feed(text.as_bytes());
         let mut console = Console::default();
@@ -141,7 +141,11 @@ mod tests {
             dead(why)
         );
         assert_eq!(signs(&format!("[    1.234567][    T1] {line}\n")), dead(why));
-        assert_eq!(signs(&format!("he wrote: {line}\n")), [], "somebody speaks of a panic");
+        assert_eq!(
+            signs(&format!("he wrote: {line}\n")),
+            [],
+            "a program prints about a panic"
+        );
         assert_eq!(signs(line), [], "it may go on");
         assert_eq!(signs("---[ end Kernel panic - not syncing: x ]---\n"), []);
     }

@@ -1,5 +1,5 @@
-//! The process that outlives a supervisor by a moment: when the supervisor is gone, however it ended, it kills what is
-//! left of the lab's processes and removes its folder. It does nothing else, so that there is no reason to kill it.
+//! The process that outlives a supervisor by a moment: when the supervisor is gone, however it ended, it kills the
+//! remaining processes of the lab and removes its folder. It does nothing else, so that there is no reason to kill it.
 
 use std::{
     io::{self, BufRead, Write},
@@ -17,10 +17,10 @@ use rustix::{
 
 use crate::state::StateDir;
 
-/// What a supervisor says that has cleared up itself.
+/// Message of a supervisor that has cleaned up itself.
 const NOTHING_LEFT: &str = "nothing left";
 
-/// The word by which `weft` starts itself as a reaper: no verb for people, so their command line does not know it.
+/// Word by which `weft` starts itself as a reaper; it is not a verb for users, so their command line does not have it.
 pub const VERB: &str = "reap";
 
 /// The supervisor's end: it names every child process; the reaper acts when this end closes.
@@ -31,10 +31,11 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// Starts the reaper for `state`, in a process group of its own: what kills the supervisor's group spares it.
+    /// Starts the reaper for `state`, in a process group of its own, so that it survives when the supervisor's group is
+    /// killed.
     ///
     /// # Errors
-    /// When this program cannot be started a second time.
+    /// Fails when this program cannot be started a second time.
     pub fn start(state: &StateDir) -> Result<Self> {
         let mut child = Command::new("/proc/self/exe")
             .arg0("weft")
@@ -51,18 +52,18 @@ impl Reaper {
         Ok(Self { child, names })
     }
 
-    /// Tells it of a child process.
+    /// Tells the reaper of a child process.
     pub fn watch(&mut self, pid: u32) {
-        // A reaper that somebody killed is no reason to end the lab: children die with the supervisor anyway.
+        // A killed reaper is no reason to end the lab: children die with the supervisor anyway.
         if let Err(error) = writeln!(self.names, "{pid}") {
             tracing::warn!(%error, "the process that clears up behind this lab is gone");
         }
     }
 
-    /// Ends it, once nothing is left to clear up.
+    /// Ends the reaper when nothing is left to clean up.
     pub fn finish(self) {
         let Self { mut child, mut names } = self;
-        // One that somebody killed cannot be told, and need not be.
+        // A killed reaper cannot be told, and need not be.
         _ = writeln!(names, "{NOTHING_LEFT}");
         drop(names);
         if let Err(error) = child.wait() {
@@ -71,7 +72,7 @@ impl Reaper {
     }
 }
 
-/// This process as a reaper, if that is what it was started as.
+/// Runs this process as a reaper, if it was started as one.
 #[must_use]
 pub fn asked_for() -> Option<Result<()>> {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -84,19 +85,19 @@ pub fn asked_for() -> Option<Result<()>> {
     }
 }
 
-/// The reaper's whole life.
+/// Runs the reaper until it has cleaned up.
 ///
 /// # Errors
-/// When the folder cannot be removed.
+/// Fails when the folder cannot be removed.
 fn run(folder: &Path, supervisor: i32) -> Result<()> {
     let supervisor = Pid::from_raw(supervisor);
     let handle = supervisor.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    // Only while it is still the parent is the handle surely the supervisor's; otherwise it has ended already.
+    // The handle is certainly the supervisor's only while that is still the parent; otherwise it has ended already.
     let handle = handle.filter(|_| rustix::process::getppid() == supervisor);
     let Some(children) = children_until_eof(io::stdin().lock()) else {
         return Ok(());
     };
-    // The lock is certainly released once the supervisor has ended, not yet when its pipe closes.
+    // The lock is certainly released once the supervisor has ended, but not when its pipe closes.
     if let Some(handle) = handle {
         wait_for_end(&handle)?;
     }
@@ -108,8 +109,8 @@ fn run(folder: &Path, supervisor: i32) -> Result<()> {
     Ok(())
 }
 
-/// Handles of the processes named on `names`, without those that have ended meanwhile; `None` when the supervisor says
-/// that nothing is left. A handle stays the same process even when its number is used again.
+/// Returns handles of the processes named on `names`, without those that have ended meanwhile; `None` when the
+/// supervisor reports that nothing is left. A handle stays with its process even when the number is used again.
 fn children_until_eof(names: impl BufRead) -> Option<Vec<OwnedFd>> {
     let mut children: Vec<OwnedFd> = Vec::new();
     for line in names.lines() {

@@ -1,5 +1,6 @@
-//! Makes a running lab what a changed lab file says: nodes, switches, trunks and settings come, go and change, and the
-//! rest runs on. What has to happen is decided in [`crate::lab::plan`]; starting and ending things is done by their owners.
+//! Reconciles a running lab with a changed lab file: nodes, switches, trunks and settings are added, removed and
+//! changed, and the rest keeps running. [`crate::lab::plan`] decides what has to happen; the owners of processes start
+//! and end them.
 
 use std::{
     path::Path,
@@ -31,12 +32,12 @@ use crate::{
     },
 };
 
-/// Does what [`Request::Apply`](crate::supervisor_client::protocol::Request::Apply) asks for: gives the plan and, unless only that is wanted,
-/// carries it out.
+/// Carries out [`Request::Apply`](crate::supervisor_client::protocol::Request::Apply): returns the plan and, unless
+/// only that is wanted, executes it.
 ///
 /// # Errors
-/// One sentence. What is found out before anything is touched (a mistake in the file, too little memory, settings that
-/// `vnicd` refuses) leaves the lab as it was.
+/// Fails with one sentence. Errors that are found before anything is changed (a mistake in the file, too little memory,
+/// settings that `vnicd` refuses) leave the lab as it was.
 pub(super) fn reconcile(shared: &Arc<Shared>, file: &Path, dry_run: bool, other_file: bool) -> Result<Plan> {
     let mut own = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
     let before = shared.lab();
@@ -77,7 +78,7 @@ pub(super) fn reconcile(shared: &Arc<Shared>, file: &Path, dry_run: bool, other_
     Ok(plan)
 }
 
-/// Names of the nodes that have been switched off.
+/// Returns the names of the nodes that have been switched off.
 fn off(shared: &Shared) -> Vec<String> {
     let inner = shared.inner();
     let off = inner
@@ -87,7 +88,7 @@ fn off(shared: &Shared) -> Vec<String> {
     off.map(|guest| guest.status.name.clone()).collect()
 }
 
-/// A change of a lab that is being made.
+/// A change of a lab in progress.
 struct Change<'a> {
     shared: &'a Arc<Shared>,
     before: Arc<Lab>,
@@ -99,13 +100,14 @@ impl Change<'_> {
     fn carry_out(&self) -> Result<()> {
         let shared = self.shared;
         self.check_room()?;
-        // Whoever asked has had the image made, so that this is a look into the cache.
+        // The client has had the images made, so that this only reads the cache.
         let means = prepare::means(&self.after, shared.means().accel.into(), &Progress::new(0))?;
         let in_force = shared.settings().clone();
         let settings = in_force.changed_to(&self.after);
         let restarts_vnicd = self.restarts_vnicd(&in_force, &settings)?;
         let config = settings.vnicd_config(&self.after, &shared.state)?;
-        // Also what the running vnicd takes as it runs: it may refuse that, and by then the lab would be changed.
+        // Settings that the running vnicd accepts at run time are included: it may refuse them, and by then the lab
+        // would be changed.
         if config != in_force.vnicd_config(&self.before, &shared.state)? {
             reload::trial_of_settings(shared, config)
                 .context("nothing was changed, since vnicd refuses the settings")?;
@@ -129,7 +131,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Whether there is room for what comes, in memory and in the paths of sockets.
+    /// Checks that there is room for additions, in memory and in the paths of sockets.
     fn check_room(&self) -> Result<()> {
         for name in guest_process::socket_names(&self.after) {
             self.shared.state.socket(&name)?;
@@ -143,7 +145,7 @@ impl Change<'_> {
         host_memory::check_memory_for(&self.after.name, nodes)
     }
 
-    /// Whether `vnicd` must be started again: it takes other settings of cables and other coalescing as it runs.
+    /// Returns whether `vnicd` must be started again: it accepts settings of cables and coalescing at run time.
     fn restarts_vnicd(&self, in_force: &Settings, settings: &Settings) -> Result<bool> {
         let state = &self.shared.state;
         let mut before = in_force.vnicd_config(&self.before, state)?;
@@ -160,7 +162,7 @@ impl Change<'_> {
         Ok(before != after)
     }
 
-    /// Changes cables and coalescing of the `vnicd` that runs.
+    /// Changes cables and coalescing of the running `vnicd`.
     fn set_live(&self, in_force: &Settings, settings: &Settings) -> Result<()> {
         let (shared, state) = (self.shared, &self.shared.state);
         let [before, after]: [Config; 2] = [
@@ -168,11 +170,11 @@ impl Change<'_> {
             settings.vnicd_config(&self.after, state)?,
         ];
         for (old, new) in before.ports.iter().zip(&after.ports) {
-            let ways = [
+            let directions = [
                 (Direction::ToGuest, &old.link.to_guest, &new.link.to_guest),
                 (Direction::FromGuest, &old.link.from_guest, &new.link.from_guest),
             ];
-            for (direction, old, link) in ways {
+            for (direction, old, link) in directions {
                 if old != link {
                     server::link(shared, &new.name, direction, &link.into())?;
                 }
@@ -184,11 +186,11 @@ impl Change<'_> {
         for (index, (old, new)) in before.trunks.iter().zip(&after.trunks).enumerate() {
             let same = |other: &&TrunkEntry| [(&other.a, &other.b), (&other.b, &other.a)].contains(&(&new.a, &new.b));
             let number = after.trunks[..=index].iter().filter(same).count();
-            let ways = [
+            let directions = [
                 ((&*new.a, &*new.b), &old.link.a_to_b, &new.link.a_to_b),
                 ((&*new.b, &*new.a), &old.link.b_to_a, &new.link.b_to_a),
             ];
-            for (ends, old, link) in ways {
+            for (ends, old, link) in directions {
                 if old != link {
                     server::trunk(shared, ends, Some(number), TrunkDirection::AToB, &link.into())?;
                 }
@@ -197,7 +199,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Ends the nodes that go, or come back as others, and forgets them.
+    /// Ends the nodes that are removed or replaced, and forgets them.
     fn end_nodes(&self) -> Result<()> {
         let gone = [Action::Remove, Action::Restart, Action::Start];
         let names: Vec<_> = gone.into_iter().flat_map(|action| self.plan.nodes(action)).collect();
@@ -210,7 +212,7 @@ impl Change<'_> {
                     .get(*name)
                     .and_then(|guest| guest.process.as_ref())
                 {
-                    // One that has ended meanwhile needs no signal.
+                    // A process that has ended meanwhile needs no signal.
                     _ = pidfd_send_signal(process, signal);
                 }
             }
@@ -231,7 +233,7 @@ impl Change<'_> {
         bail!("a guest did not end: {}", names.join(", "))
     }
 
-    /// Starts the nodes that come.
+    /// Starts the nodes that are added.
     fn start_nodes(&self) -> Result<()> {
         let come = [Action::Add, Action::Restart, Action::Start];
         let names: Vec<_> = come.into_iter().flat_map(|action| self.plan.nodes(action)).collect();
@@ -245,7 +247,7 @@ impl Change<'_> {
     }
 }
 
-/// Every port with its node and the number of its card.
+/// Returns every port with its node and the number of its card.
 fn cards(lab: &Lab) -> impl Iterator<Item = (String, (String, usize))> {
     lab.nodes
         .iter()

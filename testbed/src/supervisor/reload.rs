@@ -1,6 +1,6 @@
-//! Swaps a rebuilt `vnicd` in under running guests: tries the new program, lets the old one bring to an end what is under way, and
-//! goes back to the old program if the new one fails. `vnicd_process` starts and keeps `vnicd`, which connects to
-//! the guests' QEMUs by itself.
+//! Swaps in a rebuilt `vnicd` under running guests: tries the new program, drains the old one, and goes back to the old
+//! program if the new one fails. The module `vnicd_process` starts and keeps `vnicd`, which connects to the guests'
+//! QEMUs by itself.
 
 use std::{
     fs::File,
@@ -20,32 +20,33 @@ use crate::{
     vnicd_client::{Drained, Info, config::Config},
 };
 
-/// How long the old `vnicd` may take to end, and the new one to start, or the old one again.
+/// Time that the old `vnicd` may take to end, and the new one to start, or the old one again.
 const SWAP_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long guests are waited for: a new `vnicd` connects to their QEMUs at once, and they to their guests when these let them.
+/// Time that guests are waited for: a new `vnicd` connects to their QEMUs immediately, and they to their guests when
+/// these allow it.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often `vnicd` is asked who has come back.
-const RETURN_LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval at which `vnicd` is polled for guests that have come back.
+const RETURN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Bytes of a program's digest that are shown: enough to tell two builds apart.
+/// Number of bytes of a program's digest that are shown: enough to distinguish two builds.
 const DIGEST_BYTES: usize = 6;
 
-/// Which program `vnicd` is started from, and what is under way with that.
+/// The program that `vnicd` is started from, and the swap in progress.
 #[derive(Debug)]
 pub(super) struct State {
     program: Program,
-    /// A swap is under way: the program before, until the new one has started.
+    /// The former program during a swap, until the new one has started.
     before: Option<Program>,
-    under_way: bool,
-    /// Why the new program did not start.
+    in_progress: bool,
+    /// Reason why the new program did not start.
     failure: Option<String>,
-    /// Grows with every `vnicd` that was started.
+    /// Number that grows with every `vnicd` that was started.
     starts: u64,
 }
 
-/// A program, by its path or, where that may name another one by now, by a handle of the file.
+/// A program, named by its path or, where that may name another one by now, by a handle of the file.
 #[derive(Debug)]
 enum Program {
     Path(PathBuf),
@@ -53,32 +54,32 @@ enum Program {
 }
 
 impl State {
-    /// The program beside this one.
+    /// Starts with the program beside this one.
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
             program: Program::Path(crate::programs::find("vnicd")?),
             before: None,
-            under_way: false,
+            in_progress: false,
             failure: None,
             starts: 0,
         })
     }
 
-    /// A path that starts the program in force.
+    /// Returns a path that starts the program in force.
     pub(super) fn program(&self) -> PathBuf {
         match &self.program {
             Program::Path(path) => path.clone(),
-            // Ours by number and not "self": whoever opens it is our child.
+            // The path contains our number instead of "self", since our child opens it.
             Program::Open(file) => format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into(),
         }
     }
 
-    /// `vnicd` ends because it is swapped.
-    pub(super) fn is_under_way(&self) -> bool {
-        self.under_way
+    /// Returns whether `vnicd` ends because it is swapped.
+    pub(super) fn is_in_progress(&self) -> bool {
+        self.in_progress
     }
 
-    /// Makes the program before a swap the one in force again, if there is one.
+    /// Puts the program from before the swap in force again, if there is one.
     pub(super) fn go_back(&mut self, why: &anyhow::Error) -> bool {
         match self.before.take() {
             Some(before) => {
@@ -90,10 +91,10 @@ impl State {
         }
     }
 
-    /// The program in force has started.
+    /// Notes that the program in force has started.
     pub(super) fn started(&mut self) {
         self.before = None;
-        self.under_way = false;
+        self.in_progress = false;
         self.starts += 1;
     }
 
@@ -101,13 +102,13 @@ impl State {
         if let Some(before) = self.before.take() {
             self.program = before;
         }
-        self.under_way = false;
+        self.in_progress = false;
     }
 }
 
-/// Does what [`Request::Reload`](crate::supervisor_client::protocol::Request::Reload) asks for.
+/// Carries out [`Request::Reload`](crate::supervisor_client::protocol::Request::Reload).
 pub(super) fn reload(shared: &Arc<Shared>, program: &Path) -> Result<ReloadReport> {
-    // Held while the lab is changed or saved.
+    // This lock is kept while the lab is changed or saved.
     let _turn = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
     let old_pid = begin(shared)?;
     let report = swap(shared, program, old_pid);
@@ -117,11 +118,11 @@ pub(super) fn reload(shared: &Arc<Shared>, program: &Path) -> Result<ReloadRepor
 
 fn swap(shared: &Arc<Shared>, program: &Path, old_pid: u32) -> Result<ReloadReport> {
     let new_file = File::open(program).with_context(|| format!("cannot read {}", program.display()))?;
-    // The file behind the running process, whatever its path names by now.
+    // This is the file behind the running process, whatever its path names by now.
     let old_file = File::open(format!("/proc/{old_pid}/exe")).context("cannot get hold of the running vnicd")?;
     let (old_digest, new_digest) = (digest(&old_file)?, digest(&new_file)?);
     let config = shared.settings().vnicd_config(&shared.lab(), &shared.state)?;
-    let tried = trial(shared, program, config).context("the new vnicd does not start, so the old one goes on")?;
+    let tried = trial(shared, program, config).context("the new vnicd does not start, so the old one continues")?;
 
     let Handover {
         info,
@@ -164,17 +165,17 @@ fn swap(shared: &Arc<Shared>, program: &Path, old_pid: u32) -> Result<ReloadRepo
     })
 }
 
-/// One `vnicd` has ended in order, and the next one has started.
+/// A handover: one `vnicd` has ended in order, and the next one has started.
 struct Handover {
-    /// What the old one said of itself.
+    /// Description that the old one gave of itself.
     info: Info,
     drained: Drained,
     began: Instant,
-    /// Why the next one is of the program before that.
+    /// Reason why the next one is of the old program again.
     went_back: Option<String>,
 }
 
-/// Ends the running `vnicd` in order and waits for the next one, which `next` has its last say about.
+/// Ends the running `vnicd` in order and waits for the next one, which `next` prepares under the lock.
 fn hand_over(shared: &Shared, next: impl FnOnce(&mut LabState)) -> Result<Handover> {
     let mut vnicd = shared.vnicd()?;
     let info = vnicd.info()?;
@@ -202,8 +203,8 @@ fn hand_over(shared: &Shared, next: impl FnOnce(&mut LabState)) -> Result<Handov
     })
 }
 
-/// Starts the program in force anew, with the settings and the lab that hold now, under running guests; returns when those
-/// that had a `vnicd` before have it again.
+/// Restarts the program in force with the current settings and lab, under running guests; returns when those that had a
+/// `vnicd` before have it again.
 pub(super) fn restart_vnicd(shared: &Arc<Shared>) -> Result<()> {
     let pid = begin(shared)?;
     let outcome = hand_over(shared, |_| ());
@@ -225,25 +226,25 @@ pub(super) fn restart_vnicd(shared: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the program in force takes this configuration.
+/// Checks that the program in force accepts this configuration.
 pub(super) fn trial_of_settings(shared: &Shared, config: Config) -> Result<()> {
     let program = shared.inner().reload.program();
     trial(shared, &program, config).map(|_| ())
 }
 
-/// Notes that `vnicd` is about to be replaced in order; gives the process of the one that runs.
+/// Notes that `vnicd` is about to be replaced in order; returns the process of the running one.
 fn begin(shared: &Shared) -> Result<u32> {
     shared.update(|inner| {
         ensure!(inner.phase != LabPhase::Stopping, "the lab is being ended");
-        ensure!(!inner.reload.under_way, "a reload is under way already");
+        ensure!(!inner.reload.in_progress, "a reload is in progress already");
         let pid = inner.vnicd_pid.context("vnicd is just being started")?;
-        inner.reload.under_way = true;
+        inner.reload.in_progress = true;
         inner.reload.failure = None;
         Ok(pid)
     })
 }
 
-/// Where it did not come to a start of anything, the old one, of that process, goes on.
+/// Notes the end of a swap; if nothing was started, the old `vnicd` with that process continues.
 fn end(shared: &Shared, old_pid: u32, failed: bool) {
     shared.update(|inner| {
         if failed && inner.vnicd_pid == Some(old_pid) {
@@ -252,7 +253,8 @@ fn end(shared: &Shared, old_pid: u32, failed: bool) {
     });
 }
 
-/// Starts the program beside the running one, with that configuration and sockets that nobody listens on, and ends it again.
+/// Starts the program beside the running one, with that configuration and sockets without a listener, and ends it
+/// again.
 fn trial(shared: &Shared, program: &Path, mut config: Config) -> Result<Info> {
     for (number, port) in config.ports.iter_mut().enumerate() {
         let socket = shared.state.socket(&format!("trial.{number}.sock"))?;
@@ -263,7 +265,7 @@ fn trial(shared: &Shared, program: &Path, mut config: Config) -> Result<Info> {
         drop(vnicd);
         info
     });
-    // It was killed at the end, and leaves its socket behind.
+    // The program was killed at the end, and leaves its socket behind.
     for path in ["trial.json", "trial.sock", "trial.log"].map(|name| shared.state.file(name)) {
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -280,7 +282,7 @@ fn with_guests(info: &Info) -> impl Iterator<Item = &str> {
     connected.map(|port| port.name.as_str())
 }
 
-/// Waits until `vnicd` has these cards' guests again; says which it has not.
+/// Waits until `vnicd` has these cards' guests again; returns those that it has not.
 fn wait_for_guests(shared: &Shared, connected: &[String]) -> Result<(Info, Vec<String>)> {
     let deadline = Instant::now() + RETURN_TIMEOUT;
     loop {
@@ -296,7 +298,7 @@ fn wait_for_guests(shared: &Shared, connected: &[String]) -> Result<(Info, Vec<S
             return Ok((info, missing));
         }
         if shared
-            .wait_for(Some(Instant::now() + RETURN_LOOK_INTERVAL), stopping)
+            .wait_for(Some(Instant::now() + RETURN_POLL_INTERVAL), stopping)
             .is_some()
         {
             bail!("the lab is being ended");
@@ -311,7 +313,7 @@ fn is_same_file(path: &Path, file: &File) -> bool {
     matches!((of_path, of_file), (Ok(a), Ok(b)) if a == b)
 }
 
-/// The first bytes of the file's SHA-256, in hexadecimal.
+/// Returns the first bytes of the file's SHA-256, in hexadecimal.
 fn digest(mut file: &File) -> Result<String> {
     let mut hash = Sha256::new();
     let mut piece = [0; 1 << 16];
@@ -333,7 +335,7 @@ mod tests {
         State {
             program: Program::Path("/new/vnicd".into()),
             before: Some(Program::Path("/old/vnicd".into())),
-            under_way: true,
+            in_progress: true,
             failure: None,
             starts: 1,
         }
@@ -341,16 +343,16 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_start_is_left_for_the_one_before_and_only_once() {
-        let why = anyhow::anyhow!("it ended at once");
+        let why = anyhow::anyhow!("it ended immediately");
         let mut swapped = state();
         assert!(swapped.go_back(&why));
         assert_eq!(swapped.program(), Path::new("/old/vnicd"));
-        assert_eq!(swapped.failure.as_deref(), Some("it ended at once"));
+        assert_eq!(swapped.failure.as_deref(), Some("it ended immediately"));
         assert!(!swapped.go_back(&why), "there is none before that");
 
         let mut swapped = state();
         swapped.started();
-        assert!(!swapped.is_under_way() && swapped.starts == 2);
+        assert!(!swapped.is_in_progress() && swapped.starts == 2);
         assert!(!swapped.go_back(&why), "once it has started, it is the one");
         assert_eq!(swapped.program(), Path::new("/new/vnicd"));
     }

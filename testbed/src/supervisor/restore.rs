@@ -1,5 +1,5 @@
-//! Starts a lab from what was saved of it: each guest's QEMU reads the guest's state instead of booting, and when all have read,
-//! all go on together. What a saved lab is, and whether it is whole, is in [`crate::save`].
+//! Starts a lab from a save: each guest's QEMU reads the guest's state instead of booting, and when all have read, all
+//! continue together. The format of a save, and its checks, are in [`crate::save`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use weft_agent::config::ROOT_DISK;
 
 use super::{
     LabState, Shared,
-    guest_process::{QEMU_LOOK_INTERVAL, QEMU_START_TIMEOUT},
+    guest_process::{QEMU_POLL_INTERVAL, QEMU_START_TIMEOUT},
     guest_state::Guest,
     thread,
 };
@@ -30,10 +30,10 @@ use crate::{
     supervisor_client::protocol::{LabPhase, NodePhase},
 };
 
-/// Bytes of a state that are read at once.
+/// Number of bytes of a state that are read at a time.
 const PIECE_LEN: usize = 1 << 20;
 
-/// How often guests are said to go on while states are read.
+/// Interval at which guests count as alive while states are read.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What each node's QEMU was started with, and which of them are to read a saved state.
@@ -42,9 +42,9 @@ pub(super) struct Restore(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the QEMU of each node booted, which is what a restored one needs again.
+    /// What the QEMU of each node booted, which a restored one needs again.
     boots: BTreeMap<String, qemu::Boot>,
-    /// What is in the save that the lab was restored from: how each node boots, and with what.
+    /// Contents of the save that the lab was restored from: how each node boots, and with what.
     saved: BTreeMap<String, (Boot, qemu::Boot)>,
     /// Nodes whose QEMU has not been started since the lab was restored.
     to_start: BTreeMap<String, Incoming>,
@@ -52,17 +52,17 @@ struct State {
     to_load: BTreeSet<String>,
 }
 
-/// What a guest goes on with.
+/// What a guest continues with.
 #[derive(Clone, Debug)]
 pub(super) struct Incoming {
     /// What its QEMU is started with.
     pub(super) boot: qemu::Boot,
-    /// Its state.
+    /// Path of the saved state.
     state: PathBuf,
 }
 
 impl Restore {
-    /// All nodes of that saved lab read their states.
+    /// Makes all nodes of that saved lab read their states.
     pub(super) fn of(saved: &Saved) -> Self {
         let nodes = saved.manifest().nodes.iter().filter_map(|node| {
             let incoming = Incoming {
@@ -89,51 +89,54 @@ impl Restore {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the node is to go on with, asked at each start of its QEMU: only the first one after a restore has something.
+    /// Returns what the node is to continue with, at each start of its QEMU: only the first one after a restore has
+    /// something.
     pub(super) fn take(&self, node: &str) -> Option<Incoming> {
         self.state().to_start.remove(node)
     }
 
-    /// Whether the node is to go on with something when its QEMU is started next.
+    /// Returns whether the next start of the node's QEMU continues a saved state.
     pub(super) fn is_to_start(&self, node: &str) -> bool {
         self.state().to_start.contains_key(node)
     }
 
-    /// What the node was booted with when it was saved, if it boots the same way still: the files that the lab file names may be gone.
+    /// Returns what the node was booted with when it was saved, if it still boots in that manner: the files that the
+    /// lab file names may be gone.
     pub(super) fn saved(&self, node: &Node) -> Option<qemu::Boot> {
         let state = self.state();
         let (boot, saved) = state.saved.get(&node.name)?;
         (*boot == node.boot).then(|| saved.clone())
     }
 
-    /// The node's QEMU is started with this.
+    /// Notes what the node's QEMU is started with.
     pub(super) fn note_boot(&self, node: &str, boot: &qemu::Boot) {
         self.state().boots.insert(node.to_owned(), boot.clone());
     }
 
-    /// What the node's QEMU was started with last.
+    /// Returns what the node's QEMU was started with last.
     pub(super) fn boot(&self, node: &str) -> Option<qemu::Boot> {
         self.state().boots.get(node).cloned()
     }
 
-    /// The node's state is read, and it can be told to go on.
+    /// Notes that the node's state is read, and it can be told to continue.
     pub(super) fn note_loaded(&self, node: &str) {
         self.state().to_load.remove(node);
     }
 
-    /// Nodes that are gone are not waited for.
+    /// Forgets nodes that are gone, so that they are not waited for.
     fn forget_others<'a>(&self, nodes: impl Iterator<Item = &'a String>) {
         let nodes: BTreeSet<&String> = nodes.collect();
         self.state().to_load.retain(|name| nodes.contains(name));
     }
 
-    /// Whether some node has not read its state.
+    /// Returns whether some node has not read its state.
     fn is_loading(&self) -> bool {
         !self.state().to_load.is_empty()
     }
 }
 
-/// What the guests of a saved lab run with: images are taken from the save, also when a node is switched off and on later.
+/// Returns what the guests of a saved lab run with: images are taken from the save, also when a node is restarted
+/// later.
 pub fn means(saved: &Saved, qemu: Qemu) -> Means {
     let manifest = saved.manifest();
     let images = manifest
@@ -163,8 +166,8 @@ pub fn means(saved: &Saved, qemu: Qemu) -> Means {
     }
 }
 
-/// The settings that were in force. Timers go on as if no time had passed until now; the cards get them when they start, and the
-/// guests go on when their states are read.
+/// Returns the settings that were in force. Timers continue as if no time had passed until now; the cards get them when
+/// they start, and the guests continue when their states are read.
 pub(super) fn settings(saved: &Saved) -> Settings {
     let manifest = saved.manifest();
     let mut settings = manifest.settings.clone();
@@ -182,8 +185,8 @@ pub(super) fn load(shared: &Shared, node: &str, incoming: &Incoming, process: &m
     let mut qmp = monitor(shared, node, process)?;
     let (reads, mut writes) = io::pipe().context("cannot make a pipe")?;
     let outcome = std::thread::scope(|scope| {
-        // QEMU closes its end when it has read all, or does not want more: how it went, it tells itself.
-        let told = Told {
+        // QEMU closes its end when it has read all, or fails: it reports the result itself.
+        let told = StateReader {
             shared,
             state: &state,
             last: Instant::now(),
@@ -197,7 +200,7 @@ pub(super) fn load(shared: &Shared, node: &str, incoming: &Incoming, process: &m
     match outcome {
         Ok(Transfer::Completed) => Ok(()),
         Ok(Transfer::Failed(why)) => bail!("QEMU cannot read its saved state: {why}"),
-        // It ends with a word on its own output.
+        // QEMU ends with a message on its own output.
         Err(error) => match process.last_words().lines().last() {
             Some(why) if process.try_wait()?.is_some() => bail!("QEMU cannot read its saved state: {why}"),
             _ => Err(error).context("QEMU cannot read its saved state"),
@@ -205,40 +208,41 @@ pub(super) fn load(shared: &Shared, node: &str, incoming: &Incoming, process: &m
     }
 }
 
-/// A state that is read, which is a sign of life of all guests: those whose states were read wait for the others.
-struct Told<'a> {
+/// A reader of a state whose progress counts as a sign of life of all guests: those whose states were read wait for the
+/// others.
+struct StateReader<'a> {
     shared: &'a Shared,
     state: &'a File,
-    /// When that was told last.
+    /// Time of the last sign of life.
     last: Instant,
 }
 
-impl Read for Told<'_> {
+impl Read for StateReader<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         if self.last.elapsed() >= TELL_INTERVAL {
             self.last = Instant::now();
-            // Nobody waits for this alone to change.
+            // No thread waits for this alone to change.
             self.shared.inner().nodes.values_mut().for_each(Guest::waits_for_others);
         }
         self.state.read(bytes)
     }
 }
 
-/// The monitor of a QEMU that was just started; given up as soon as it has ended.
+/// Connects to the monitor of a QEMU that was just started; gives up as soon as QEMU has ended.
 fn monitor(shared: &Shared, node: &str, process: &mut QemuProcess) -> Result<Qmp> {
     let socket = shared.state.socket(&format!("{node}.qmp"))?;
     let deadline = Instant::now() + QEMU_START_TIMEOUT;
     loop {
-        match Qmp::connect(&socket, QEMU_LOOK_INTERVAL) {
+        match Qmp::connect(&socket, QEMU_POLL_INTERVAL) {
             Ok(qmp) => return Ok(qmp),
-            Err(_) if process.try_wait()?.is_some() => bail!("QEMU ended at once: {}", process.last_words()),
+            Err(_) if process.try_wait()?.is_some() => bail!("QEMU ended immediately: {}", process.last_words()),
             Err(error) if Instant::now() >= deadline => return Err(error.into()),
             Err(_) => {}
         }
     }
 }
 
-/// Starts the thread that lets all guests go on when all have read their states.
+/// Starts the thread that lets all guests continue when all have read their states.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<()> {
     if !shared.restore.is_loading() {
         return Ok(());
@@ -252,7 +256,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<()> {
                 .values()
                 .any(|guest| guest.status.phase == NodePhase::Stopped);
             if off || inner.phase == LabPhase::Stopping {
-                // Whoever waits for the lab says why.
+                // The thread that waits for the lab reports the reason.
                 return Some(false);
             }
             (!shared.restore.is_loading()).then_some(true)
@@ -261,16 +265,17 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<()> {
             return;
         }
         if let Err(error) = go_on(&shared) {
-            shared.fail(error.context("the guests cannot go on"));
+            shared.fail(error.context("the guests cannot continue"));
         }
     })
 }
 
-/// Lets all guests go on. Until all do, nothing is taken from any of them: no frame meets a guest that is not there yet.
+/// Lets all guests continue. Until all do, frames are taken from none of them, so that no frame reaches a guest that is
+/// not there yet.
 fn go_on(shared: &Shared) -> Result<()> {
     let mut vnicd = shared.vnicd()?;
     vnicd.drain()?;
-    // The cards have them now; a `vnicd` that is started later must not arm them again.
+    // The cards have the timers now; a `vnicd` that is started later must not arm them again.
     shared.settings().set_timers(Vec::new());
     let mut monitors = Vec::new();
     for node in &shared.lab().nodes {

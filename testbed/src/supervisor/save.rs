@@ -1,5 +1,5 @@
-//! Saves a running lab: stops all guests at once, has each QEMU write its guest's state, and lets the guests go on. Whatever goes
-//! wrong, they go on, and nothing half-written is left. The folder that is written is [`crate::save`]'s business.
+//! Saves a running lab: stops all guests simultaneously, lets each QEMU write its guest's state, and lets the guests
+//! continue. On any failure they continue, and no partial save is left. [`crate::save`] writes the folder.
 
 use std::{
     io::{self, PipeReader, Read},
@@ -23,37 +23,37 @@ use crate::{
     vnicd_client::{Drained, VnicdClient},
 };
 
-/// How long a monitor may be busy with somebody else.
+/// Time that a monitor may be busy with another client.
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often whoever waits for the save is told how far it is, and so how soon it is noticed that they are gone.
+/// Interval at which the client is told the progress, and at which its absence is noticed.
 const TELL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes of a guest's state that may be under way from QEMU to us; fewer mean more turns.
+/// Number of bytes of a guest's state in the pipe from QEMU to us; fewer need more turns.
 const PIPE_LEN: usize = 1 << 20;
 
-/// What is to be done.
+/// What is to be done in a save.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order<'a> {
-    /// The folder to write.
+    /// Folder to write.
     pub(super) target: &'a Path,
-    /// Also if it is there.
+    /// Whether an existing save is replaced.
     pub(super) replace: bool,
-    /// The guests do not go on: the lab ends.
+    /// Whether the lab ends, so that the guests do not continue.
     pub(super) stop: bool,
 }
 
-/// Does what [`Request::Save`](crate::supervisor_client::protocol::Request::Save) asks for, and tells the client what is going on. Whether the lab is to be
-/// ended now.
+/// Carries out [`Request::Save`](crate::supervisor_client::protocol::Request::Save), and tells the client the progress.
+/// Returns whether the lab is to be ended now.
 pub(super) fn serve(shared: &Arc<Shared>, order: Order<'_>, stream: &UnixStream) -> Result<bool> {
     let mut teller = Teller {
         shared,
         stream,
         last: None,
     };
-    // Whoever ends the lab waits for this, so that nothing half-written is left.
+    // The end of the lab waits for this lock, so that no partial save is left.
     let _saving = shared.saving.lock().unwrap_or_else(PoisonError::into_inner);
-    // Held while the lab is changed: it is none of the labs between.
+    // This lock keeps the lab unchanged, so that an intermediate state is not saved.
     let file = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
     let mut frozen = None;
     match save(shared, order, file.as_deref(), &mut frozen, &mut teller) {
@@ -64,7 +64,7 @@ pub(super) fn serve(shared: &Arc<Shared>, order: Order<'_>, stream: &UnixStream)
         }
         Ok(report) => {
             if order.stop {
-                // Its last state is the saved one, whoever is there to hear of it.
+                // The last state of the lab is the saved one, even if the client is gone.
                 frozen.as_mut().into_iter().for_each(Frozen::forget);
             }
             drop(frozen);
@@ -86,7 +86,7 @@ fn save(
 ) -> Result<SaveReport> {
     let (lab, means) = (shared.lab(), shared.means());
     crate::save::check_lab(&lab)?;
-    // A monitor speaks with one at a time: who has others to tell guests something waits until these go on.
+    // A monitor serves one client at a time: other operations that use the monitors wait until the guests continue.
     let turn = cable_carrier::turn(shared);
     let mut monitors = check(shared, &lab)?;
     let mut writer = Writer::begin(order.target, order.replace)?;
@@ -138,7 +138,7 @@ fn save(
     })
 }
 
-/// Whether the lab can be saved; gives the monitors of all nodes, in their order. Nothing is stopped yet.
+/// Checks whether the lab can be saved; returns the monitors of all nodes, in their order. Nothing is stopped yet.
 fn check(shared: &Shared, lab: &Lab) -> Result<Vec<(String, Qmp)>> {
     let inner = shared.inner();
     match inner.phase {
@@ -146,7 +146,7 @@ fn check(shared: &Shared, lab: &Lab) -> Result<Vec<(String, Qmp)>> {
         LabPhase::Starting => bail!("the lab {} is still starting", lab.name),
         LabPhase::Stopping => bail!("the lab is being ended"),
     }
-    ensure!(!inner.reload.is_under_way(), "a reload is under way");
+    ensure!(!inner.reload.is_in_progress(), "a reload is in progress");
     let mut reasons: Vec<String> = lab.nodes.iter().filter_map(why_not).collect();
     let is_off = |node: &Node| match inner.nodes.get(&node.name) {
         Some(guest) if guest.status.phase == NodePhase::Starting => Some(format!("{} is being started", node.name)),
@@ -157,7 +157,7 @@ fn check(shared: &Shared, lab: &Lab) -> Result<Vec<(String, Qmp)>> {
     drop(inner);
     ensure!(!lab.nodes.is_empty(), "the lab {} has no nodes", lab.name);
     let mut monitors = Vec::new();
-    // One that is off has no monitor to ask.
+    // A node that is off has no monitor to ask.
     let asked = if reasons.is_empty() { lab.nodes.as_slice() } else { &[] };
     for node in asked {
         let socket = shared.state.socket(&format!("{}.qmp", node.name))?;
@@ -177,7 +177,7 @@ fn check(shared: &Shared, lab: &Lab) -> Result<Vec<(String, Qmp)>> {
     Ok(monitors)
 }
 
-/// Copies what the node's QEMU was started with. Gives what makes a saved node of it with its state.
+/// Copies what the node's QEMU was started with. Returns a function that makes a saved node from its state.
 fn boot_files(
     shared: &Shared,
     node: &Node,
@@ -217,10 +217,10 @@ fn boot_files(
     })
 }
 
-/// Has a QEMU write its guest's state.
+/// Lets a QEMU write its guest's state.
 fn state(node: &str, monitor: &mut Qmp, writer: &mut Writer, teller: &mut Teller<'_>) -> Result<SavedFile> {
     let (reads, writes) = io::pipe().context("cannot make a pipe")?;
-    // A smaller one is only slower.
+    // A smaller pipe is only slower.
     _ = rustix::pipe::fcntl_setpipe_size(&writes, PIPE_LEN);
     monitor.begin_save(writes.as_fd()).with_context(|| node.to_owned())?;
     drop(writes);
@@ -239,7 +239,7 @@ fn state(node: &str, monitor: &mut Qmp, writer: &mut Writer, teller: &mut Teller
     }
 }
 
-/// A guest's state on its way, for as long as somebody wants it.
+/// A reader of a guest's state that fails when the client is gone.
 struct Watched<'a> {
     pipe: PipeReader,
     client: &'a UnixStream,
@@ -247,32 +247,32 @@ struct Watched<'a> {
 
 impl Read for Watched<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        // The client says nothing while it waits: what there is to read is its end.
+        // The client is silent while it waits: anything to read is its end.
         let mut fds = [
             PollFd::new(&self.pipe, PollFlags::IN),
             PollFd::new(self.client, PollFlags::IN),
         ];
         poll(&mut fds, None::<&Timespec>)?;
         if !fds[1].revents().is_empty() {
-            return Err(io::Error::other("whoever wanted it is gone"));
+            return Err(io::Error::other("the client is gone"));
         }
         self.pipe.read(bytes)
     }
 }
 
-/// All guests of a lab, stopped. They go on when this is dropped.
+/// All guests of a lab, stopped. They continue when this is dropped.
 struct Frozen {
     monitors: Vec<(String, Qmp)>,
-    /// Nothing is taken from guests as long as this connection lives.
+    /// Connection during whose life no frames are taken from guests.
     drain: Option<VnicdClient>,
     drained: Drained,
     began: Instant,
-    /// How long the guests were stopped, once they go on.
+    /// Time that the guests were stopped, once they continue.
     paused: Option<Duration>,
 }
 
 impl Frozen {
-    /// Lets frames that are under way arrive, while guests send no more, and stops the guests.
+    /// Lets frames in flight arrive, while guests send no more, and stops the guests.
     fn freeze(shared: &Shared, monitors: &mut Vec<(String, Qmp)>) -> Result<Self> {
         let mut vnicd = shared.vnicd()?;
         let drained = vnicd.drain()?;
@@ -289,18 +289,18 @@ impl Frozen {
         Ok(frozen)
     }
 
-    /// What is in force, with the timers that guests had armed.
+    /// Returns the settings in force, with the timers that guests had armed.
     fn settings(&self, in_force: &Settings) -> Settings {
         let mut settings = in_force.clone();
         settings.set_timers(self.drained.timers.clone());
         settings
     }
 
-    /// Lets all guests go on, and then take part in traffic again.
+    /// Lets all guests continue, and then take part in traffic again.
     fn thaw(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         for (node, monitor) in &mut self.monitors {
-            let gone_on = monitor.cont().with_context(|| format!("{node} does not go on"));
+            let gone_on = monitor.cont().with_context(|| format!("{node} does not continue"));
             outcome = outcome.and(gone_on);
         }
         self.monitors.clear();
@@ -313,7 +313,7 @@ impl Frozen {
         self.paused.unwrap_or_else(|| self.began.elapsed())
     }
 
-    /// The guests stay as they are.
+    /// Leaves the guests stopped.
     fn forget(&mut self) {
         self.monitors.clear();
     }
@@ -328,11 +328,11 @@ impl Drop for Frozen {
     }
 }
 
-/// Tells whoever waits what is going on, now and then.
+/// Tells the client the progress from time to time.
 struct Teller<'a> {
     shared: &'a Shared,
     stream: &'a UnixStream,
-    /// When what was said last.
+    /// Time and text of the last message.
     last: Option<(Instant, String)>,
 }
 
@@ -341,15 +341,15 @@ impl Teller<'_> {
     fn check(&self) -> Result<()> {
         let stopping = self.shared.inner().phase == LabPhase::Stopping;
         ensure!(!stopping, "the lab is being ended");
-        // The client says nothing while it waits: what there is to read is its end.
+        // The client is silent while it waits: anything to read is its end.
         let mut client = [PollFd::new(self.stream, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let is_gone = poll(&mut client, Some(&now)).is_ok_and(|ready| ready > 0);
-        ensure!(!is_gone, "whoever wanted it is gone");
+        ensure!(!is_gone, "the client is gone");
         Ok(())
     }
 
-    /// Fails as [`check`](Self::check) does.
+    /// Tells the client the progress; fails as [`check`](Self::check) does.
     fn say(&mut self, what: &str, bytes: u64) -> Result<()> {
         self.check()?;
         if self
@@ -361,6 +361,6 @@ impl Teller<'_> {
         }
         self.last = Some((Instant::now(), what.to_owned()));
         let what = what.to_owned();
-        answer(self.stream, Ok(SaveNews::Step { what, bytes })).context("whoever wanted it is gone")
+        answer(self.stream, Ok(SaveNews::Step { what, bytes })).context("the client is gone")
     }
 }

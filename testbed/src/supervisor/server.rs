@@ -1,4 +1,5 @@
-//! Answers requests on `weft.sock`, a thread per connection. Only this user can connect: the folder is theirs alone.
+//! Answers requests on `weft.sock`, with a thread per connection. Only this user can connect, since only this user can
+//! enter the folder.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -21,7 +22,7 @@ use crate::{
     },
 };
 
-/// Connections at once: each is a thread, and more than this many `weft exec` side by side are a mistake in a script.
+/// Number of simultaneous connections: each is a thread, and more parallel `weft exec` are a mistake in a script.
 const CONNECTIONS_MAX: usize = 256;
 
 /// Binds the socket and starts answering.
@@ -42,7 +43,7 @@ pub(super) fn listen(shared: Arc<Shared>) -> Result<()> {
             }
             let (shared, counter) = (Arc::clone(&shared), Arc::clone(&connections));
             let served = thread("client", move || {
-                // Whoever goes away in the middle of an answer is not waiting for it.
+                // A client that leaves in the middle of an answer does not wait for it.
                 if let Err(error) = serve(&shared, &stream) {
                     tracing::debug!(%error, "a client went away");
                 }
@@ -141,7 +142,7 @@ fn watch(shared: &Shared, stream: &UnixStream) -> Result<()> {
 }
 
 pub(super) fn coalesce(shared: &Shared, port: &str, change: &CoalescingChange) -> Result<CoalescingSettings> {
-    // Held over the question to `vnicd`, so that no older answer is remembered after this one.
+    // The lock is kept while `vnicd` is asked, so that no older answer is remembered after this one.
     let mut settings = shared.settings();
     let now = shared.vnicd()?.change(port, change)?;
     settings.set_coalescing(port, now.clone());
@@ -182,7 +183,7 @@ pub(super) fn trunk(
 fn agent(shared: &Shared, name: &str, stream: &UnixStream) -> Result<()> {
     let reachable = |inner: &mut LabState| match (inner.phase, inner.nodes.get(name)) {
         (_, None) => Some(Err(anyhow::anyhow!("there is no node {name} in this lab"))),
-        // It will be there in a moment.
+        // The agent will be there in a moment.
         (LabPhase::Starting | LabPhase::Up, Some(guest)) if guest.status.phase == NodePhase::Starting => None,
         (_, Some(guest)) => Some(match (&guest.channel, guest.why_no_agent()) {
             (Some(_), Some(why)) => Err(anyhow::anyhow!(why)),

@@ -1,4 +1,5 @@
-//! What all threads of a supervisor share: the lab, what its guests run with, its settings, and what changes while it runs.
+//! The state that all threads of a supervisor share: the lab, what its guests run with, its settings, and what changes
+//! while it runs.
 
 use std::{
     collections::BTreeMap,
@@ -20,17 +21,17 @@ use crate::{
     vnicd_client::VnicdClient,
 };
 
-/// What all threads of a supervisor see.
+/// The state that all threads of a supervisor share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// What the lab file says; replaced as a whole when the lab is changed.
+    /// Lab as the lab file describes it; replaced as a whole when the lab is changed.
     pub(super) lab: RwLock<Arc<Lab>>,
     pub(super) state: StateDir,
-    /// What guests run with; replaced with the lab.
+    /// Means that guests run with; replaced with the lab.
     pub(super) means: RwLock<Arc<Means>>,
-    /// The lab file that the lab is of, held while the lab is changed. None: it is of no file, and is never changed.
+    /// Lab file of the lab, locked while the lab is changed. `None` for a lab without file, which never changes.
     pub(super) file: Mutex<Option<PathBuf>>,
-    /// Held while a save of the lab is written.
+    /// Lock that is taken while a save of the lab is written.
     pub(super) saving: Mutex<()>,
     pub(super) inner: Mutex<LabState>,
     pub(super) changed: Condvar,
@@ -40,29 +41,29 @@ pub(super) struct Shared {
     pub(super) reaper: Mutex<Option<Reaper>>,
 }
 
-/// What changes while a lab runs.
+/// The state that changes while a lab runs.
 #[derive(Debug)]
 pub(super) struct LabState {
     pub(super) phase: LabPhase,
-    /// Why the lab is being stopped, if that is a failure.
+    /// Reason why the lab is being stopped, if that is a failure.
     pub(super) failure: Option<String>,
-    /// Stopped by Ctrl-C or SIGTERM.
+    /// Whether Ctrl-C or SIGTERM stopped the lab.
     pub(super) interrupted: bool,
     pub(super) vnicd_pid: Option<u32>,
-    /// To signal `vnicd` without the risk that its number names another process by now.
+    /// Handle to signal `vnicd`, since its number may name another process by now.
     pub(super) vnicd: Option<OwnedFd>,
     pub(super) vnicd_restarts: u32,
-    /// The program that `vnicd` is started from, and what is under way with it.
+    /// Program that `vnicd` is started from, and the swap in progress.
     pub(super) reload: reload::State,
-    /// We are told of every change of a setting, and have not read all of it to its end.
+    /// Whether changes of settings are being reported, and not all reports have been read.
     pub(super) watching: bool,
     pub(super) nodes: BTreeMap<String, Guest>,
-    /// Grows with every change, for those who watch.
+    /// Number that grows with every change, for those who watch.
     pub(super) version: u64,
 }
 
 impl LabState {
-    /// When a guest that boots, and shows nothing from now on, will have been waited for long enough.
+    /// Returns when the patience for a booting guest ends if it shows nothing from now on.
     pub(super) fn next_deadline(&self, patience: Duration) -> Instant {
         let now = Instant::now();
         let left = |guest: &Guest| {
@@ -75,17 +76,18 @@ impl LabState {
 }
 
 impl Shared {
-    /// What the lab file says now. Whoever keeps it over a change of the lab goes on with what was said before.
+    /// Returns the lab as the lab file describes it now. A caller that keeps it over a change of the lab continues with
+    /// the old one.
     pub(super) fn lab(&self) -> Arc<Lab> {
         Arc::clone(&self.lab.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What guests that are started now run with.
+    /// Returns what guests that are started now run with.
     pub(super) fn means(&self) -> Arc<Means> {
         Arc::clone(&self.means.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes `lab` what the lab file says, and `means` what guests are started with.
+    /// Replaces the lab of the lab file, and the means that guests are started with.
     pub(super) fn replace(&self, lab: Arc<Lab>, means: Means) {
         *self.means.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(means);
         *self.lab.write().unwrap_or_else(PoisonError::into_inner) = lab;
@@ -99,7 +101,7 @@ impl Shared {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what everybody sees and wakes those who wait for a change.
+    /// Changes the shared state and wakes the threads that wait for a change.
     pub(super) fn update<T>(&self, change: impl FnOnce(&mut LabState) -> T) -> T {
         let mut inner = self.inner();
         let result = change(&mut inner);
@@ -108,7 +110,7 @@ impl Shared {
         result
     }
 
-    /// Looks, and perhaps changes something that nobody waits for.
+    /// Reads the state, and perhaps changes a part that no thread waits for.
     pub(super) fn update_quietly<T>(&self, change: impl FnOnce(&mut LabState) -> T) -> T {
         change(&mut self.inner())
     }
@@ -117,7 +119,7 @@ impl Shared {
         self.update(|inner| inner.nodes.get_mut(name).map(change));
     }
 
-    /// Waits until `done` gives something; no longer than `deadline`, if given.
+    /// Waits until `done` returns something; no longer than `deadline`, if given.
     pub(super) fn wait_for<T>(
         &self,
         deadline: Option<Instant>,
@@ -147,9 +149,9 @@ impl Shared {
         self.inner().phase == LabPhase::Stopping
     }
 
-    /// Begins the end of the lab because something cannot go on.
+    /// Begins the end of the lab because something cannot continue.
     pub(super) fn fail(&self, why: anyhow::Error) {
-        tracing::error!(error = %format!("{why:#}"), "the lab cannot go on");
+        tracing::error!(error = %format!("{why:#}"), "the lab cannot continue");
         self.update(|inner| {
             if inner.phase != LabPhase::Stopping {
                 inner.phase = LabPhase::Stopping;

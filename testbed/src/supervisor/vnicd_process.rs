@@ -1,5 +1,5 @@
-//! Keeps `vnicd` alive: starts it with the remembered settings, notices its end, starts it again. What the settings are
-//! is `settings`' business; guests reconnect by themselves.
+//! Keeps `vnicd` alive: starts it with the remembered settings, notices its end, starts it again. The module
+//! `settings_in_force` knows the settings; guests reconnect by themselves.
 
 use std::{
     fs::File,
@@ -20,18 +20,18 @@ use crate::{
     vnicd_client::{Info, VnicdClient, config::Config},
 };
 
-/// How long a new `vnicd` may take until its control socket answers.
+/// Time that a new `vnicd` may take until its control socket answers.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pause between two attempts to reach a control socket that is not there yet.
+/// Pause between two attempts to connect to a control socket that does not exist yet.
 const CONNECT_PAUSE: Duration = Duration::from_millis(5);
 
-/// A `vnicd` that ends this soon after its start, this many times in a row, will not do better the next time.
+/// Lifetime below which a `vnicd` counts as failing: after several in a row, another start is useless.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
-/// See [`SHORT_LIFE`]. More than anybody kills by hand in a row.
+/// Number of consecutive lives shorter than [`SHORT_LIFE`] that are tolerated: more than a user kills by hand.
 const SHORT_LIVES_MAX: u32 = 30;
 
-/// Bytes of its log shown when it fails.
+/// Number of bytes of its log that are shown when it fails.
 const LAST_WORDS_LEN_MAX: u64 = 1500;
 
 /// A running `vnicd`.
@@ -40,7 +40,7 @@ pub(super) struct Vnicd {
 }
 
 impl Vnicd {
-    /// Starts it with the remembered settings and waits until it answers.
+    /// Starts `vnicd` with the remembered settings and waits until it answers.
     pub(super) fn start(shared: &Shared) -> Result<Self> {
         let lab = shared.lab();
         let mut config = shared.settings().vnicd_config(&lab, &shared.state)?;
@@ -58,7 +58,8 @@ impl Vnicd {
         Ok(vnicd)
     }
 
-    /// Starts `program` with this configuration, and files in the lab's folder that begin with `name`; waits until it answers.
+    /// Starts `program` with this configuration, and files in the lab's folder that begin with `name`; waits until it
+    /// answers.
     pub(super) fn start_at(
         shared: &Shared,
         program: &Path,
@@ -100,12 +101,12 @@ impl Vnicd {
         loop {
             if let Some(status) = self.child.try_wait()? {
                 bail!(
-                    "vnicd ended at once ({}): {}",
+                    "vnicd ended immediately ({}): {}",
                     describe(status),
                     words_since(log, logged)
                 );
             }
-            // A socket file may be there from a vnicd that was killed: only an answer from this one counts.
+            // A `vnicd` that was killed may have left a socket file: only an answer from this one counts.
             let answer = VnicdClient::connect(control).and_then(|mut client| client.info());
             if let Ok(info) = answer
                 && info.pid == self.child.id()
@@ -133,7 +134,7 @@ impl Drop for Vnicd {
     }
 }
 
-/// Ends `vnicd` at the end of a lab, politely first: it removes its sockets.
+/// Ends `vnicd` at the end of a lab, first with SIGTERM, so that it removes its sockets.
 pub(super) fn end(shared: &Shared) {
     for signal in [Signal::TERM, Signal::KILL] {
         let inner = shared.inner();
@@ -150,7 +151,7 @@ pub(super) fn end(shared: &Shared) {
     }
 }
 
-/// The thread that starts `vnicd` again whenever it ends; gives up with a sentence when that helps nothing.
+/// Runs the thread that starts `vnicd` again whenever it ends; gives up with a sentence when that does not help.
 pub(super) fn keep(shared: &Arc<Shared>, mut vnicd: Vnicd) {
     let mut short_lives = 0;
     let mut started = Instant::now();
@@ -161,7 +162,7 @@ pub(super) fn keep(shared: &Arc<Shared>, mut vnicd: Vnicd) {
             return;
         }
         let how = ended.map_or_else(|error| error.to_string(), describe);
-        let reloads = shared.inner().reload.is_under_way();
+        let reloads = shared.inner().reload.is_in_progress();
         short_lives = if reloads {
             0
         } else if started.elapsed() < SHORT_LIFE {
@@ -172,22 +173,19 @@ pub(super) fn keep(shared: &Arc<Shared>, mut vnicd: Vnicd) {
         if !reloads {
             tracing::warn!(%how, "vnicd has ended: starting it again");
         }
-        // The next one begins with every change that this one told of.
+        // The next one begins with every change that this one reported.
         let drained = |inner: &mut super::LabState| (!inner.watching).then_some(());
         shared.wait_for(Some(Instant::now() + super::WATCH_DRAIN_TIMEOUT), drained);
         let again = if short_lives < SHORT_LIVES_MAX {
             started = Instant::now();
             match Vnicd::start(shared) {
-                // What was under trial a moment ago does not start: the program before it does.
+                // A program that is on trial does not start, so the former program does.
                 Err(error) if shared.update(|inner| inner.reload.go_back(&error)) => Vnicd::start(shared),
                 outcome => outcome,
             }
         } else {
             let log = shared.state.file("vnicd.log");
-            Err(anyhow::anyhow!(
-                "vnicd ends again and again ({how}): {}",
-                last_words(&log)
-            ))
+            Err(anyhow::anyhow!("vnicd ends repeatedly ({how}): {}", last_words(&log)))
         };
         match again {
             Ok(new) => {
@@ -206,7 +204,7 @@ pub(super) fn keep(shared: &Arc<Shared>, mut vnicd: Vnicd) {
     }
 }
 
-/// How a process ended, in words.
+/// Describes how a process ended.
 pub(super) fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
@@ -215,12 +213,12 @@ pub(super) fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// The end of a log file, from the start of a line.
+/// Returns the end of a log file, from the start of a line.
 pub(super) fn last_words(log: &Path) -> String {
     words_since(log, 0)
 }
 
-/// The end of what was written to a log file behind its first `start` bytes.
+/// Returns the end of what was written to a log file behind its first `start` bytes.
 fn words_since(log: &Path, start: u64) -> String {
     let read = |log: &PathBuf| -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;

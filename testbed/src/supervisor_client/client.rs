@@ -17,29 +17,30 @@ use crate::{
     vnicd_client::{Ends, VnicdClient, VnicdError},
 };
 
-/// How long a `vnicd` that has ended is waited for to be replaced: the start of another one takes milliseconds.
+/// Time to wait for the replacement of a `vnicd` that has ended: the start of another one takes milliseconds.
 const NEXT_VNICD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a verb waits for that before it says that `vnicd` does not answer.
+/// Time that a verb waits for the replacement before it reports that `vnicd` does not answer.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often it is looked for: only its socket, which the supervisor's next child makes, tells a verb that it is there.
-const NEXT_VNICD_LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval at which the next `vnicd` is polled for: only its socket, which the supervisor's next child makes, shows
+/// that it is there.
+const NEXT_VNICD_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A running lab, seen from outside.
+/// A client of a running lab.
 #[derive(Clone, Debug)]
 pub struct Client {
     state: StateDir,
 }
 
 impl Client {
-    /// The lab whose supervisor lives in `state`.
+    /// Makes a client of the lab whose supervisor lives in `state`.
     #[must_use]
     pub fn new(state: StateDir) -> Self {
         Self { state }
     }
 
-    /// The lab's folder.
+    /// Returns the lab's folder.
     #[must_use]
     pub fn state(&self) -> &StateDir {
         &self.state
@@ -63,26 +64,27 @@ impl Client {
         }
     }
 
-    /// State of the lab and its nodes.
+    /// Requests the state of the lab and its nodes.
     ///
     /// # Errors
-    /// When the supervisor does not answer; so for all requests.
+    /// Fails when the supervisor does not answer.
     pub fn status(&self) -> Result<LabStatus> {
         self.ask(&Request::Status)
     }
 
-    /// Nodes, switches and cables of the lab, with what is set on them now.
+    /// Requests nodes, switches and cables of the lab, with the current settings of cables.
     ///
     /// # Errors
-    /// When the supervisor does not answer.
+    /// Fails when the supervisor does not answer.
     pub fn topology(&self) -> Result<Topology> {
         self.ask(&Request::Topology)
     }
 
-    /// Calls `seen` with the state now and after each change, until it gives something. `None`: the lab has ended.
+    /// Calls `seen` with the current state and after each change, until it returns something. `None` means that the lab
+    /// has ended.
     ///
     /// # Errors
-    /// When the supervisor does not answer.
+    /// Fails when the supervisor does not answer.
     pub fn watch<T>(&self, mut seen: impl FnMut(&LabStatus) -> Option<T>) -> Result<Option<T>> {
         let mut reader = self.send(&Request::Watch)?;
         while let Some(status) = read_answer::<LabStatus>(&mut reader)? {
@@ -93,37 +95,37 @@ impl Client {
         Ok(None)
     }
 
-    /// Any request with a plain answer.
+    /// Makes any request with a plain answer.
     ///
     /// # Errors
-    /// The supervisor's sentence.
+    /// Fails with the supervisor's sentence.
     pub fn request<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
         self.ask(request)
     }
 
-    /// A channel to the agent of a node.
+    /// Opens a channel to the agent of a node.
     ///
     /// # Errors
-    /// When the node is off.
+    /// Fails when the node is off.
     pub fn agent(&self, node: &str) -> Result<GuestChannel> {
         let mut reader = self.send(&Request::Agent { node: node.to_owned() })?;
         match read_answer::<()>(&mut reader)? {
-            // Nothing more was said yet: the relay speaks only when it is spoken to.
+            // Nothing more was sent yet: the relay answers only requests.
             Some(()) => Ok(GuestChannel::over(reader.into_inner())?),
             None => bail!("the lab {} has ended", self.state.lab()),
         }
     }
 
-    /// The control socket of the lab's `vnicd`. One that has just ended is waited for to be replaced.
+    /// Connects to the control socket of the lab's `vnicd`. If `vnicd` has just ended, this waits for its replacement.
     ///
     /// # Errors
-    /// When none answers.
+    /// Fails when none answers.
     pub fn vnicd(&self) -> Result<VnicdClient> {
         let unreachable = match self.vnicd_now() {
             Err(error @ VnicdError::Unreachable(_)) => error,
             answered => return Ok(answered?),
         };
-        // The supervisor tells when the one that ended is noticed, and when the next one answers.
+        // The supervisor reports when the end of one is noticed, and when the next one answers.
         let deadline = Instant::now() + RESTART_TIMEOUT;
         let mut reader = self.send(&Request::Watch)?;
         loop {
@@ -145,7 +147,7 @@ impl Client {
         }
     }
 
-    /// The `vnicd` that answers now: one that is just ending may take a connection, and answers nothing.
+    /// Connects to the `vnicd` that answers now: one that is just ending may accept a connection without answering.
     fn vnicd_now(&self) -> Result<VnicdClient, VnicdError> {
         let socket = self
             .state
@@ -156,30 +158,30 @@ impl Client {
         Ok(client)
     }
 
-    /// Begins something anew in the `vnicd` that comes after one that has ended, as soon as it answers. `ends` can stop the wait.
+    /// Begins an operation again in the `vnicd` that replaces one that has ended, as soon as it answers. `ends` can
+    /// stop the wait.
     ///
     /// # Errors
-    /// When the lab has ended too, no `vnicd` comes, or none begins.
+    /// Fails when the lab has ended too, no `vnicd` comes, or the operation cannot begin.
     pub fn in_next_vnicd<T>(&self, ends: &Ends, begin: impl Fn(VnicdClient) -> Result<T>) -> Result<T> {
         let deadline = Instant::now() + NEXT_VNICD_TIMEOUT;
         loop {
             match self.vnicd_now().map_err(Into::into).and_then(&begin) {
                 Err(_) if Instant::now() < deadline && !ends.is_asked() => {
-                    // Nobody waits here for a lab that is gone.
+                    // The wait ends with the lab.
                     self.status()?;
-                    std::thread::sleep(NEXT_VNICD_LOOK_INTERVAL);
+                    std::thread::sleep(NEXT_VNICD_POLL_INTERVAL);
                 }
                 outcome => return outcome,
             }
         }
     }
 
-    /// Saves the lab, as [`Request::Save`] says; `progress` hears what is being done, and how many bytes
-    /// there are of that. If that ends the lab, returns when nothing of
-    /// it is left.
+    /// Saves the lab, as [`Request::Save`] says; `progress` is called with the current step and the number of its bytes
+    /// so far. If that ends the lab, returns when nothing of it is left.
     ///
     /// # Errors
-    /// The supervisor's sentence. Then the lab runs on.
+    /// Fails with the supervisor's sentence. Then the lab keeps running.
     pub fn save(&self, request: &Request, mut progress: impl FnMut(&str, u64)) -> Result<SaveReport> {
         let mut reader = self.send(request)?;
         loop {
@@ -199,7 +201,7 @@ impl Client {
     /// Ends the lab; returns when nothing of it is left.
     ///
     /// # Errors
-    /// When the supervisor does not answer.
+    /// Fails when the supervisor does not answer.
     pub fn down(&self) -> Result<()> {
         let mut reader = self.send(&Request::Down)?;
         // The end of the connection is the end of the supervisor.

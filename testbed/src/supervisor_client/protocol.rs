@@ -1,4 +1,4 @@
-//! What `weft` verbs and a supervisor say to each other on `weft.sock`: one JSON request line, one JSON answer line.
+//! The protocol between `weft` verbs and a supervisor on `weft.sock`: one JSON request line, one JSON answer line.
 //! After the answer to `watch` a line per change of state follows; after the answer to `agent` the frames of a guest's
 //! agent (`docs/spec/agent-protocol.md`).
 
@@ -14,200 +14,202 @@ use crate::{
     },
 };
 
-/// Longest request line: names and numbers.
+/// Length of the longest request line, which contains names and numbers.
 pub const REQUEST_LEN_MAX: u64 = 64 << 10;
 
-/// A guest that goes on and on without ever being ready is given up after so many times what a silent one is given.
+/// Factor between the patience for a silent guest and for one that gives signs of life without becoming ready.
 pub(crate) const BOOT_PATIENCE_FACTOR: u32 = 10;
 
-/// A request.
+/// A request to the supervisor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum Request {
-    /// Answers a [`LabStatus`].
+    /// Requests a [`LabStatus`].
     Status,
-    /// Answers a [`LabStatus`] now and after each change.
+    /// Requests a [`LabStatus`] now and after each change.
     Watch,
-    /// Answers a [`Topology`](crate::lab::topology::Topology): nodes, switches and cables with what is set on them now.
+    /// Requests a [`Topology`](crate::lab::topology::Topology): nodes, switches and cables with their current settings.
     Topology,
-    /// Switches a node off and on again; answers when its new QEMU runs.
+    /// Switches a node off and on again; the answer comes when its new QEMU runs.
     Restart {
-        /// The node.
+        /// Name of the node.
         node: String,
     },
-    /// Switches a node off without its agent; answers when that is begun.
+    /// Switches a node off without its agent; the answer comes when that has begun.
     PowerOff {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Pull the plug instead of pressing the power button, which a guest may not heed.
+        /// Whether to pull the plug instead of pressing the power button, which a guest may ignore.
         force: bool,
     },
-    /// Changes a card's coalescing, and remembers it; answers the settings in force.
+    /// Changes a card's coalescing, and remembers it; the answer contains the settings in force.
     Coalesce {
-        /// `node.ethN`.
+        /// Name of the card: `node.ethN`.
         port: String,
-        /// What to change.
+        /// Settings to change.
         change: CoalescingChange,
     },
-    /// Changes a cable, and remembers it; answers the settings in force.
+    /// Changes a cable, and remembers it; the answer contains the settings in force.
     Link {
-        /// `node.ethN`.
+        /// Name of the card: `node.ethN`.
         port: String,
-        /// Which way.
+        /// Direction to change.
         direction: Direction,
-        /// What to change.
+        /// Settings to change.
         change: LinkChange,
     },
-    /// Changes the cable between two switches, and remembers it; answers the settings in force.
+    /// Changes the cable between two switches, and remembers it; the answer contains the settings in force.
     Trunk {
-        /// A switch.
+        /// Name of one switch.
         a: String,
-        /// The switch at the other end.
+        /// Name of the switch at the other end.
         b: String,
-        /// Which of the trunks between them, from 1; needed where there are several.
+        /// Number of the trunk among those between them, from 1; needed where there are several.
         number: Option<usize>,
-        /// Which way, as `a` and `b` are named here.
+        /// Direction to change, between `a` and `b` as they are named here.
         direction: TrunkDirection,
-        /// What to change.
+        /// Settings to change.
         change: LinkChange,
     },
-    /// Makes the lab what its file says now; answers a [`Plan`](crate::lab::plan::Plan) when all that was begun.
+    /// Reconciles the lab with its file; the answer is a [`Plan`](crate::lab::plan::Plan) when everything in it has
+    /// begun.
     Apply {
         /// Full path of the lab file.
         file: PathBuf,
-        /// Only answer what would be done.
+        /// Whether to return only the plan.
         dry_run: bool,
-        /// Also if the lab was started from another file.
+        /// Whether to accept another file than the lab was started from.
         other_file: bool,
     },
-    /// Swaps this `vnicd` in for the one that runs; answers a [`ReloadReport`] when it serves the guests again.
+    /// Swaps in this `vnicd` for the running one; the answer is a [`ReloadReport`] when it serves the guests again.
     Reload {
         /// Full path of the program.
         program: PathBuf,
     },
-    /// Saves the lab; answers [`SaveNews`], the last of which is a [`SaveReport`]. Whoever closes the connection before stops it.
+    /// Saves the lab; the answers are [`SaveNews`], the last of which is a [`SaveReport`]. Closing the connection
+    /// earlier stops the save.
     Save {
         /// Full path of the folder to write.
         target: PathBuf,
-        /// Also if it is a saved lab already.
+        /// Whether to replace an existing save.
         replace: bool,
-        /// End the lab then, without letting its guests go on.
+        /// Whether to end the lab then, without letting its guests continue.
         stop: bool,
     },
     /// Joins this connection to the agent of a node.
     Agent {
-        /// The node.
+        /// Name of the node.
         node: String,
     },
-    /// Ends the lab; answers when nothing is left but the supervisor's last breath.
+    /// Ends the lab; the answer comes when only the supervisor is left.
     Down,
 }
 
-/// An answer.
+/// An answer of the supervisor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer<T> {
-    /// Done.
+    /// The request succeeded.
     Ok(T),
-    /// Not done; one sentence.
+    /// The request failed, with one sentence.
     Error(String),
 }
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadReport {
     /// The `vnicd` that ran before.
     pub old: VnicdBuild,
-    /// The one that runs now.
+    /// The `vnicd` that runs now.
     pub new: VnicdBuild,
-    /// Why that is the old program again; none if it is the one that was asked for.
+    /// Reason why the old program runs again; `None` if the requested one runs.
     pub went_back: Option<String>,
-    /// Frames that did not arrive: on links with a long delay, or within a modelled DMA.
+    /// Number of frames that did not arrive: on links with a long delay, or within a modelled DMA.
     pub lost_frames: u64,
-    /// Cards that had their guest before.
+    /// Number of cards that had their guest before.
     pub cards: usize,
-    /// Of these, the ones that have not found their guest again.
+    /// Names of those cards that have not found their guest again.
     pub missing: Vec<String>,
-    /// From the last frame that the old one took to the time when the last card had its guest again, in milliseconds.
+    /// Time in milliseconds from the last frame that the old one took until the last card had its guest again.
     pub pause_ms: u64,
 }
 
-/// What is told of a save.
+/// A report about a save in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaveNews {
-    /// What is being done.
+    /// A step is in progress.
     Step {
-        /// In words.
+        /// Description of the step.
         what: String,
-        /// Bytes of it so far.
+        /// Number of bytes of the step so far.
         bytes: u64,
     },
-    /// Done.
+    /// The save is complete.
     Done(SaveReport),
 }
 
-/// What was saved.
+/// The result of a save.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveReport {
-    /// The lab.
+    /// Name of the lab.
     pub lab: String,
-    /// The folder.
+    /// Path of the folder.
     pub folder: PathBuf,
-    /// Its guests.
+    /// Guests that were saved.
     pub nodes: Vec<SavedGuest>,
-    /// All bytes in the folder.
+    /// Number of bytes in the folder.
     pub bytes: u64,
-    /// How long the guests were stopped, in milliseconds.
+    /// Time that the guests were stopped, in milliseconds.
     pub paused_ms: u64,
-    /// Frames that did not arrive before, on links with a long delay or within a modelled DMA.
+    /// Number of frames that did not arrive before, on links with a long delay or within a modelled DMA.
     pub lost_frames: u64,
-    /// Whether the lab has ended with it.
+    /// Whether the lab has ended with the save.
     pub ended: bool,
 }
 
 /// A guest that was saved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedGuest {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Bytes of its state.
+    /// Length of its state in bytes.
     pub bytes: u64,
 }
 
-/// Which `vnicd` it is.
+/// The identity of a `vnicd`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VnicdBuild {
-    /// Its version.
+    /// Version of the program.
     pub version: String,
-    /// First bytes of the SHA-256 of the program, in hexadecimal: builds of one version differ in it.
+    /// First bytes of the SHA-256 of the program, in hexadecimal, which distinguish builds of one version.
     pub digest: String,
-    /// Its process.
+    /// Process of the `vnicd`.
     pub pid: u32,
 }
 
-/// A lab as `ps` shows it.
+/// The status of a lab, as `ps` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabStatus {
-    /// Name.
+    /// Name of the lab.
     pub lab: String,
-    /// Where it is in its life.
+    /// Phase of the lab's life.
     pub phase: LabPhase,
-    /// What runs the guests' instructions.
+    /// Accelerator that runs the guests' instructions.
     pub accel: Accel,
-    /// QEMU's version.
+    /// Version of QEMU.
     pub qemu: String,
-    /// The supervisor's process.
+    /// Process of the supervisor.
     pub pid: u32,
-    /// The process of `vnicd`, while it runs.
+    /// Process of `vnicd`, while it runs.
     pub vnicd_pid: Option<u32>,
-    /// How often `vnicd` was started again.
+    /// Number of times that `vnicd` was started again.
     pub vnicd_restarts: u32,
-    /// Its guests.
+    /// Status of each guest.
     pub nodes: Vec<NodeStatus>,
 }
 
-/// Where a lab is in its life.
+/// The phases of a lab's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LabPhase {
@@ -215,62 +217,62 @@ pub enum LabPhase {
     Starting,
     /// All guests were ready once, or ran without an agent.
     Up,
-    /// Being ended.
+    /// The lab is being ended.
     Stopping,
 }
 
-/// A node as `ps` shows it.
+/// The status of a node, as `ps` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Name.
+    /// Name of the node.
     pub name: String,
-    /// Where it is in its life.
+    /// Phase of the node's life.
     pub phase: NodePhase,
-    /// Whether our agent runs in it for certain: it boots our recipe, or cloud-init puts the agent in.
+    /// Whether Weft's agent runs in it for certain: it boots a recipe, or cloud-init installs the agent.
     pub recipe: bool,
     /// Why it is not running, what it shows without an agent, or what the guest could not set up.
     pub note: Option<String>,
     /// First IPv4 address.
     pub address: Option<String>,
-    /// First IPv6 address, beside the link-local ones.
+    /// First IPv6 address, except the link-local ones.
     #[serde(default)]
     pub address6: Option<String>,
-    /// The user's words about it.
+    /// Labels of the user.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// QEMU's process, while it runs.
+    /// Process of QEMU, while it runs.
     pub pid: Option<u32>,
-    /// From the start of QEMU to the agent's first word, in milliseconds.
+    /// Time from the start of QEMU to the agent's first answer, in milliseconds.
     pub boot_ms: Option<u64>,
-    /// Kernel release, as the agent says; none while it does not answer.
+    /// Release of the kernel, as the agent reports it; `None` while it does not answer.
     pub kernel: Option<String>,
-    /// While it boots: for how long it has shown nothing, in milliseconds.
+    /// Time that it has shown nothing while it boots, in milliseconds.
     #[serde(default)]
     pub silent_ms: Option<u64>,
 }
 
-/// Where a node is in its life.
+/// The phases of a node's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodePhase {
     /// QEMU is being started, or waits until others have booted.
     Starting,
-    /// QEMU runs, the agent has not answered.
+    /// QEMU runs, and the agent has not answered.
     Booting,
-    /// It runs an image of its own, and no agent has answered; the note says what it shows instead.
+    /// The guest runs the user's image, and no agent has answered; the note says what it shows instead.
     NoAgent,
     /// The agent answers.
     Ready,
-    /// QEMU has ended; the note says why.
+    /// QEMU has ended; the note gives the reason.
     Stopped,
 }
 
 impl NodePhase {
-    /// The word shown.
+    /// Returns the word that is shown.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

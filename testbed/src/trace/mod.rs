@@ -1,5 +1,5 @@
-//! What flight recorders told, as a picture for <https://ui.perfetto.dev> and as a list of lines. Reading the recorders is
-//! `vnicd_client`'s business.
+//! The events of flight recorders, as a picture for <https://ui.perfetto.dev> and as a list of lines. The module
+//! `vnicd_client` reads the recorders.
 
 pub mod perfetto;
 mod text;
@@ -15,24 +15,24 @@ pub use text::write_text;
 /// The records of one card.
 #[derive(Clone, Debug)]
 pub struct CardTrace {
-    /// `node.ethN`.
+    /// Name of the card: `node.ethN`.
     pub nic: String,
-    /// What time 0 of the records is, in nanoseconds since 1970.
+    /// Time 0 of the records, in nanoseconds since 1970.
     pub origin_unix_ns: u64,
     /// Names of the card's coalescing strategies, in the order of their codes.
     pub strategies: Vec<String>,
-    /// What happened, in the order in which it was read.
+    /// Records in the order in which they were read.
     pub records: Vec<Record>,
 }
 
 impl CardTrace {
-    /// Puts the records in the order of time; those of one instant stay as they were written.
+    /// Sorts the records by time; those of one instant keep their order.
     pub fn sort(&mut self) {
         self.records.sort_by_key(|record| record.at);
     }
 }
 
-/// The earliest time in all traces, in nanoseconds; 0 if nothing happened.
+/// Returns the earliest time in all traces, in nanoseconds; 0 without records.
 #[must_use]
 pub fn first_ns(traces: &[CardTrace]) -> u64 {
     let times = traces
@@ -42,12 +42,12 @@ pub fn first_ns(traces: &[CardTrace]) -> u64 {
     times.min().unwrap_or(0)
 }
 
-/// The reason of an interrupt that a card with these strategies decided.
+/// Returns the reason of an interrupt that a card with these strategies decided.
 fn reason(record: &Record, strategies: &[String]) -> String {
     ReasonOf::name_of_code(record.detail, strategies)
 }
 
-/// Which way a dropped frame went, and why it was dropped.
+/// Returns the direction of a dropped frame, and why it was dropped.
 fn drop_words(record: &Record) -> (&'static str, &'static str) {
     match drop_reason(record.detail) {
         Some((DropAt::Rx, reason)) => ("to the guest", reason),
@@ -56,7 +56,7 @@ fn drop_words(record: &Record) -> (&'static str, &'static str) {
     }
 }
 
-/// Whether a record is about the card and none of its queues.
+/// Returns whether a record is about the card and none of its queues.
 fn is_of_card(record: &Record) -> bool {
     matches!(record.kind, RecordKind::Forward | RecordKind::Drop)
 }

@@ -1,5 +1,6 @@
 //! The events in Chrome's trace event format, which <https://ui.perfetto.dev> opens: a process per node, and for each
-//! receive queue a track with its packets and interrupts, one with its DMAs, and a counter of what is not announced yet.
+//! receive queue a track with its packets and interrupts, one with its DMAs, and a counter of what is not announced
+//! yet.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,22 +13,22 @@ use serde_json::{Value, json};
 
 use super::{CardTrace, drop_words, first_ns, is_of_card, reason};
 
-/// Tracks of one card: more than twice as many as a card has queues.
+/// Number of tracks of one card: more than twice as many as a card has queues.
 const TRACKS_PER_CARD: usize = 1000;
 
-/// One entry of `traceEvents`.
+/// An entry of `traceEvents`.
 #[derive(Debug, Serialize)]
 struct Event<'a> {
     name: &'a str,
     ph: &'static str,
     pid: usize,
     tid: usize,
-    /// Microseconds.
+    /// Time in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     ts: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<f64>,
-    /// How far an instant event reaches: its track, its process.
+    /// Scope of an instant event: its track, its process.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +42,7 @@ struct Event<'a> {
 /// Writes all traces as one JSON object.
 ///
 /// # Errors
-/// When `out` takes no more.
+/// Fails when `out` cannot be written.
 pub fn write_json(traces: &[CardTrace], out: impl Write) -> io::Result<()> {
     let mut writer = Writer {
         out,
@@ -72,14 +73,14 @@ pub fn write_json(traces: &[CardTrace], out: impl Write) -> io::Result<()> {
     writer.out.flush()
 }
 
-/// What is under way at a receive queue.
+/// The pending work of a receive queue.
 #[derive(Default)]
 struct Queue {
-    /// Packets that no interrupt announced yet: since when, how many.
+    /// Packets that no interrupt announced yet: their times and numbers.
     unannounced: VecDeque<(u64, u32)>,
     /// DMAs that have begun, by number.
     dmas: VecDeque<u64>,
-    /// Until when the track has a span.
+    /// Time until which the track has a span.
     shown_until_ns: u64,
 }
 
@@ -129,8 +130,8 @@ impl<W: Write> Writer<W> {
                 let count = record.count;
                 match record.kind {
                     RecordKind::Drop => {
-                        let (way, why) = drop_words(record);
-                        let args = json!({ "frames": count, "way": way });
+                        let (direction, why) = drop_words(record);
+                        let args = json!({ "frames": count, "way": direction });
                         self.instant(&format!("drop: {why}"), of_card, at, args)?;
                     }
                     _ => self.instant(
@@ -196,7 +197,7 @@ impl<W: Write> Writer<W> {
                 self.unannounced(queue, record, nic, place)?;
             }
             RecordKind::Lost => {
-                // What was under way is not known any more.
+                // The pending work is not known any more.
                 *queue = Queue {
                     shown_until_ns: queue.shown_until_ns,
                     ..Queue::default()
@@ -219,7 +220,7 @@ impl<W: Write> Writer<W> {
         self.event(&event)
     }
 
-    /// The time from the oldest packet that an interrupt announces to the interrupt, as a span.
+    /// Writes the time from the oldest packet that an interrupt announces to the interrupt, as a span.
     fn waited(&mut self, queue: &mut Queue, raise: &Record, place: (usize, usize)) -> io::Result<()> {
         let at = raise.at.as_nanos();
         let since = queue.unannounced.front().map(|(since, _)| *since);
@@ -278,11 +279,11 @@ fn plain<'a>(name: &'a str, ph: &'static str, (pid, tid): (usize, usize)) -> Eve
     }
 }
 
-/// Checks a trace against the format, as a viewer needs it: the phases used here with their fields, spans of a track one
-/// after the other, each asynchronous event begun and ended once.
+/// Checks a trace against the format, as a viewer needs it: the phases used here with their fields, spans of a track
+/// one after the other, each asynchronous event begun and ended once.
 ///
 /// # Errors
-/// A sentence that says what is wrong, for tests.
+/// Fails with a sentence about the mistake, for tests.
 pub fn check(text: &str) -> Result<usize, String> {
     let whole: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let events = whole["traceEvents"].as_array().ok_or("there are no traceEvents")?;
@@ -351,7 +352,7 @@ mod tests {
 
     use super::*;
 
-    /// What a card does with random traffic, as `weft` reads it.
+    /// Makes the trace of a card with random traffic, as `weft` reads it.
     fn trace(strategy: StrategyKind, dma: DmaModel) -> CardTrace {
         let mut nic = Firmware::new(FirmwareConfig {
             queue_pairs: 2,

@@ -1,4 +1,4 @@
-//! The events as lines, one below the other in the order of time.
+//! The events as lines in the order of time.
 
 use std::io::{self, Write};
 
@@ -6,10 +6,10 @@ use firmware::recorder::{Record, RecordKind};
 
 use super::{CardTrace, drop_words, first_ns, is_of_card, reason};
 
-/// Writes a line for each event: microseconds since the first one, card, receive queue, what happened.
+/// Writes a line for each event: microseconds since the first one, card, receive queue, description.
 ///
 /// # Errors
-/// When `out` takes no more.
+/// Fails when `out` cannot be written.
 pub fn write_text(traces: &[CardTrace], mut out: impl Write) -> io::Result<()> {
     let first = first_ns(traces);
     let mut lines: Vec<(&CardTrace, &Record)> = traces
@@ -51,8 +51,8 @@ fn words(record: &Record, strategies: &[String]) -> String {
             count("packet")
         ),
         RecordKind::Drop => {
-            let (way, why) = drop_words(record);
-            format!("{} {way}: {why}", count("frame"))
+            let (direction, why) = drop_words(record);
+            format!("{} {direction}: {why}", count("frame"))
         }
         RecordKind::Defer | RecordKind::Suppress | RecordKind::Signal => String::new(),
     }
@@ -90,7 +90,7 @@ mod tests {
                 "n1.eth1",
                 vec![
                     record(6_500, RecordKind::Drop, 0x82, 1, 0),
-                    // Reasons of the card's own strategies, known to this program or not.
+                    // The card has strategies whose reasons this program may not know.
                     record(90_000, RecordKind::Raise, 0x81, 2, 3),
                     record(91_000, RecordKind::Raise, 0x9e, 2, 4),
                 ],

@@ -1,4 +1,4 @@
-//! The choice of an accelerator on this machine, whatever it has.
+//! Tests of the choice of an accelerator on this machine, whatever it has.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Booting, configuration, reboot, power, the monitor, and ends.
+//! Tests of booting, configuration, reboot, power, the monitor, and ends.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -61,7 +61,7 @@ fn a_guest_boots_with_its_name_addresses_and_neighbours() {
     guest.sh("modprobe overlay && grep -q overlay /proc/filesystems");
     let all = "for path in $(cut -d: -f1 /lib/modules/*/modules.dep); do name=${path##*/}; modprobe ${name%%.ko*} || echo $name; done";
     assert_eq!(guest.sh(all), "", "every module that is carried can be loaded");
-    // The kernel asks for modules by other names.
+    // The kernel requests modules by other names.
     guest.sh("ip link add link lan0 name lan0.5 type vlan id 5 && ip link add br0 type bridge && ip link add v0 type veth peer name v1");
     let report = guest.channel.report().unwrap();
     let lan0 = report
@@ -100,11 +100,11 @@ fn a_reboot_is_noticed_and_the_channel_goes_on() {
     assert_eq!(guest.sh("hostname"), "n1\n", "the configuration is there at every boot");
     left.next(None).unwrap();
     assert!(matches!(left.next(None), Err(ChannelError::Restarted)));
-    // The reset button does the same, and so does the command in the guest.
+    // The reset button has this effect, and so has the command in the guest.
     let mut qmp = Qmp::connect(&guest.machine.qmp_socket, COMMAND_TIME_MAX).unwrap();
     qmp.system_reset().unwrap();
     let third = guest.channel.wait_rebooted(&second, BOOT_TIME_MAX).unwrap();
-    // Whether its own end is still told is a race that nobody needs to win.
+    // Whether the end of the command is still reported is a race without a required winner.
     let _ = guest.channel.output(&["reboot"], COMMAND_TIME_MAX);
     guest.channel.wait_rebooted(&third, BOOT_TIME_MAX).unwrap();
     assert_eq!(guest.channel.boots(), 4);
@@ -226,7 +226,7 @@ fn a_guest_has_its_disk_processors_and_serial_line_and_its_link_can_go_down() {
     assert_eq!(guest.sh("head -c 19 /dev/vda"), "written by the host");
     guest.sh("echo from the guest >/dev/vda && sync && head -n 1 /dev/vda | grep guest");
     assert!(std::fs::read(&image).unwrap() == contents, "its writes are thrown away");
-    // What the guest says on its serial line reaches the log and whoever is connected.
+    // Output of the guest on its serial line reaches the log and every connected reader.
     let mut line = UnixStream::connect(&serial).unwrap();
     line.set_read_timeout(Some(COMMAND_TIME_MAX)).unwrap();
     guest.sh("echo said on the serial line >/dev/ttyS0");

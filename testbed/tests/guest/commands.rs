@@ -1,4 +1,4 @@
-//! Commands, their streams, terminals and copies; all in one guest per test, since booting is what costs.
+//! Tests of commands, their streams, terminals and copies; all in one guest per test, since booting is what costs time.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -66,7 +66,7 @@ fn commands_have_streams_statuses_and_signals_of_their_own() {
         settings.cwd = Some("/tmp".into());
         let output = channel.exec(&settings).unwrap().collect(COMMAND_TIME_MAX).unwrap();
         assert_eq!(output.stdout, b"hello /tmp\n");
-        // A signal reaches the command and what it started.
+        // A signal reaches the command and its children.
         let mut running = channel.exec(&exec(&["sh", "-c", "sleep 1000; echo not here"])).unwrap();
         assert!(matches!(
             running.next(Some(COMMAND_TIME_MAX)).unwrap(),
@@ -91,7 +91,7 @@ fn commands_have_streams_statuses_and_signals_of_their_own() {
 #[test]
 fn pipes_carry_any_bytes_in_order_and_a_stalled_command_stops_only_itself() {
     over_channel_and_relay(|channel| {
-        // More than all windows and buffers on the way, every byte value in it.
+        // The data is more than all windows and buffers in between, with every byte value in it.
         let bytes: Vec<u8> = (0..3_000_000u32)
             .flat_map(|n| (n.wrapping_mul(2_654_435_761) >> 13).to_le_bytes())
             .collect();
@@ -123,7 +123,7 @@ fn pipes_carry_any_bytes_in_order_and_a_stalled_command_stops_only_itself() {
         );
         drop(deaf);
         pushing.join().unwrap();
-        // The stalled one goes on where it was.
+        // The stalled command continues where it was.
         let mut seen = Vec::new();
         while seen.len() < 600_000 {
             if let Event::Stdout(piece) = stalled.next(Some(COMMAND_TIME_MAX)).unwrap() {
@@ -132,7 +132,7 @@ fn pipes_carry_any_bytes_in_order_and_a_stalled_command_stops_only_itself() {
         }
         assert!(seen.chunks(2).all(|line| b"y\n".starts_with(line)));
         drop(stalled);
-        // A command that does not read its input costs the input, nothing else.
+        // A command that does not read its input loses the input, nothing else.
         let mut input = std::io::repeat(1).take(1_000_000);
         let mut head = channel
             .exec(&Exec {
@@ -146,7 +146,7 @@ fn pipes_carry_any_bytes_in_order_and_a_stalled_command_stops_only_itself() {
         let gone = channel
             .output(&["sh", "-c", "while pidof yes; do sleep 0.1; done"], COMMAND_TIME_MAX)
             .unwrap();
-        assert!(gone.status.success(), "what nobody wants any more is ended");
+        assert!(gone.status.success(), "an abandoned command is ended");
     });
 }
 
@@ -177,7 +177,8 @@ fn a_console_is_a_terminal_with_a_size_and_job_control() {
         };
         keys.write_all(b"tty; stty size\n").unwrap();
         wait_for("23 91", &mut screen);
-        // Ctrl-C ends what runs in the foreground, not the shell. What says "begin" is in the foreground already.
+        // Ctrl-C ends what runs in the foreground, not the shell. The program that prints "begin" is in the foreground
+        // already.
         keys.write_all(b"sh -c 'echo be\"\"gin; exec sleep 1000'\n").unwrap();
         wait_for("begin", &mut screen);
         keys.write_all(&[3]).unwrap();

@@ -1,4 +1,4 @@
-//! Images: made without root's help, cached, and failing with one sentence.
+//! Tests of images: made without root, cached, and failing with one sentence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ fn an_image_is_made_once_and_found_again_without_network() {
     );
 }
 
-/// `modprobe` in a guest loads what kmod's would load, in an order that kmod's `depmod` allows: the one it writes itself, but for
-/// modules that do not need each other.
+/// Checks that `modprobe` in a guest loads what kmod's would load, in an order that kmod's `depmod` allows: the one
+/// that it writes itself, except for modules that do not need each other.
 #[test]
 fn modules_are_listed_as_depmod_lists_them() {
     let image = crate::support::image();
@@ -60,7 +60,7 @@ fn modules_are_listed_as_depmod_lists_them() {
         let ours = &ours_dep[path];
         let sorted = |list: &[String]| list.iter().cloned().collect::<BTreeSet<_>>();
         assert_eq!(sorted(ours), sorted(theirs), "{path}");
-        // Loading goes from the end: what a module needs stands behind it.
+        // Loading begins at the end: what a module needs is behind it.
         for (index, module) in ours.iter().enumerate() {
             let behind = sorted(&ours[index + 1..]);
             assert!(
@@ -101,7 +101,7 @@ fn unpack_modules(initramfs: &Path, to: &Path) {
 #[test]
 fn labs_that_start_at_once_make_the_image_side_by_side() {
     let dir = tempfile::tempdir().unwrap();
-    // The packages are there already; what is tested is the making.
+    // The packages are there already; the test is about making the image.
     let packages = Cache::open_default().unwrap();
     crate::support::image();
     let copied = Command::new("cp")
@@ -150,7 +150,7 @@ fn what_cannot_be_had_is_one_sentence_and_leaves_nothing() {
         .to_string();
     assert_eq!(
         error,
-        "the package no-such-package-anywhere, needed for guests, cannot be had: apt does not know it; are its lists \
+        "the package no-such-package-anywhere, needed for guests, is not available: apt does not know it; are its lists \
          fresh (apt-get update as root)?"
     );
     assert_eq!(std::fs::read_dir(cache.root().join("images")).unwrap().count(), 0);

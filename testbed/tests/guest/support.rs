@@ -1,4 +1,4 @@
-//! A guest of a test's own: image, sockets, QEMU and channel, all gone with its handle.
+//! The guest of a test: image, sockets, QEMU and channel, all removed with its handle.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use testbed::image::{self, Cache, GuestBinaries, Image, Recipe};
 use testbed::qemu::{Boot, Machine, OnReboot, Qemu, QemuProcess};
 use weft_agent::config::GuestConfig;
 
-/// A guest under TCG on a machine that does other work too boots within this.
+/// Time within which a guest under TCG on a busy machine boots.
 pub const BOOT_TIME_MAX: Duration = Duration::from_secs(180);
 
-/// A command in such a guest ends within this.
+/// Time within which a command in such a guest ends.
 pub const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
 
 pub fn image() -> Image {
@@ -71,7 +71,7 @@ impl Guest {
         }
     }
 
-    /// What a command that must succeed prints.
+    /// Returns what a command prints; it must succeed.
     pub fn sh(&self, script: &str) -> String {
         let output = self.channel.output(&["sh", "-c", script], COMMAND_TIME_MAX).unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);

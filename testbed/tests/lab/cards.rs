@@ -1,9 +1,9 @@
-//! Cards that are not the usual ones: several queue pairs, jumbo frames, no offloads, switches joined by a trunk, and a
-//! `vnicd` that connects to QEMU. On every QEMU.
+//! Tests of unusual cards: several queue pairs, jumbo frames, no offloads, switches joined by a trunk, and a `vnicd`
+//! that connects to QEMU. They run on every QEMU.
 //!
-//! What a guest with `offloads = false` is for, an XDP program, cannot be shown here: the image's busybox has an `ip` that
-//! loads none, and the recipe carries no other loader and no compiled program. What XDP needs of the card is looked at
-//! instead: no segmentation offload in either direction.
+//! The use of a guest with `offloads = false`, an XDP program, cannot be shown here: the image's busybox has an `ip`
+//! that loads none, and the recipe contains no other loader and no compiled program. The test checks what XDP needs of
+//! the card instead: no segmentation offload in either direction.
 
 use std::{
     fs::File,
@@ -25,7 +25,7 @@ use weft_agent::config::{GuestConfig, Interface};
 
 use crate::support::{PATIENCE, World, eventually, qemus, signal};
 
-/// Everything unusual at once: it has to work together.
+/// This lab has everything unusual together, since it has to work in combination.
 const CARDS: &str = r#"
 name = "cards"
 [[switch]]
@@ -44,7 +44,7 @@ cpus = 2
 nic = [{ switch = "s2", mtu = 9000, queue_pairs = 2, offloads = false }]
 "#;
 
-/// Packets of each queue in one direction, as the guest's driver counts them.
+/// Reads the packets of each queue in one direction, as the guest's driver counts them.
 fn queues(world: &World, node: &str, direction: &str) -> [u64; 2] {
     let text = world.guest(node, "ethtool -S eth0");
     [0, 1].map(|queue| {
@@ -112,7 +112,7 @@ fn queue_pairs_jumbo_frames_ports_without_offloads_and_trunks_work_together() {
         let sum: u64 = queues(&world, "n2", "rx").iter().sum();
         assert!(frames(&stats, "rx", "frames") >= sum, "{stats}");
 
-        // What is set on the trunk goes one way, and stays over a restart of vnicd.
+        // The settings of a trunk apply to one direction, and stay over a restart of vnicd.
         let refusal = world.run(&["trunk", "set", "s1", "s3"]);
         let refusal = String::from_utf8(refusal.stderr).unwrap();
         assert_eq!(
@@ -144,7 +144,7 @@ fn queue_pairs_jumbo_frames_ports_without_offloads_and_trunks_work_together() {
     }
 }
 
-/// Killed with its handle.
+/// A process that is killed with its handle.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -154,7 +154,7 @@ impl Drop for Killed {
     }
 }
 
-/// A `vnicd` with one port that connects and one that listens.
+/// Starts a `vnicd` with one port that connects and one that listens.
 fn vnicd(folder: &Path) -> (Killed, VnicdClient) {
     let log = File::options().create(true).append(true).open(folder.join("vnicd.log"));
     let mut command = Command::new(programs::find("vnicd").unwrap());
@@ -174,7 +174,7 @@ fn vnicd(folder: &Path) -> (Killed, VnicdClient) {
     let child = Killed(child.unwrap());
     let mut client = None;
     eventually("vnicd answers", || {
-        // The socket of a former one may still be there.
+        // The socket of a former process may still be there.
         client = VnicdClient::connect(&folder.join("ctl.sock")).ok();
         let info = client.as_mut().and_then(|client| client.info().ok());
         info.is_some_and(|info| info.pid == child.0.id())
@@ -249,7 +249,7 @@ fn a_vnicd_that_connects_to_qemu_serves_it_and_so_does_the_next_one() {
             Some(binary) => Qemu::at(&binary, Vec::new()).unwrap(),
             None => Qemu::discover().unwrap(),
         };
-        // QEMU waits for it, and it for QEMU.
+        // QEMU waits for vnicd, and vnicd for QEMU.
         let (first, mut control) = vnicd(dir.path());
         let process = qemu.spawn(&machine(dir.path()), &dir.path().join("qemu.log")).unwrap();
         let channel = GuestChannel::connect(&dir.path().join("agent"), PATIENCE)

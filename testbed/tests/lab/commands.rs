@@ -1,4 +1,4 @@
-//! Commands and files in guests.
+//! Tests of commands and files in guests.
 
 use std::{
     io::{Read, Write},
@@ -14,7 +14,7 @@ fn commands_in_guests_behave_as_if_they_were_here() {
     let world = World::new(None);
     world.up(PAIR);
 
-    // Names, streams and exit statuses.
+    // This part checks names, streams and exit statuses.
     world.ok(&["exec", "n1", "--", "ping", "-c", "2", "-i", "0.1", "n2"]);
     let output = world.run(&["exec", "n1", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
     assert_eq!(output.status.code(), Some(7));
@@ -36,7 +36,7 @@ fn commands_in_guests_behave_as_if_they_were_here() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(said, "weft: there is no node n3 in the lab pair (its nodes: n1, n2)\n");
 
-    // Pipes, in both directions at once, and one that is closed early.
+    // This part checks pipes, in both directions, and one that is closed early.
     let big: Vec<u8> = (0..2_000_000u32)
         .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
@@ -69,7 +69,7 @@ fn commands_in_guests_behave_as_if_they_were_here() {
         (Some(5), &b"caught\n"[..])
     );
 
-    // A capture whose reader is gone ends, though nobody sends a frame.
+    // A capture whose reader is gone ends, even though no frame is sent.
     let mut capture = world.spawn(&["capture", "n1"]);
     let mut head = [0; 100];
     if capture.stdout.as_mut().unwrap().read_exact(&mut head).is_err() {
@@ -78,7 +78,7 @@ fn commands_in_guests_behave_as_if_they_were_here() {
     drop(capture.stdout.take());
     assert_eq!(capture.wait().unwrap().code(), Some(141), "as after SIGPIPE");
 
-    // Files, in and out.
+    // This part copies files in and out.
     world.file("there", "some text\n");
     world.ok(&["cp", "there", "n2:/tmp/"]);
     assert_eq!(world.guest("n2", "cat /tmp/there"), "some text\n");
@@ -94,14 +94,14 @@ fn commands_in_guests_behave_as_if_they_were_here() {
     let copied = std::fs::read_to_string(world.dir.path().join("back")).unwrap();
     assert!(copied.contains("CPU0") && copied.lines().count() > 3, "{copied}");
 
-    // A full guest says so and lives on, whatever else is in its memory.
+    // A full guest reports that and keeps running, whatever else is in its memory.
     std::fs::write(world.dir.path().join("big"), vec![1; 40 << 20]).unwrap();
     let said = String::from_utf8(world.run(&["cp", "big", "n2:/tmp"]).stderr).unwrap();
     assert_eq!(said, "weft: n2: /tmp/big: No space left on device (os error 28)\n");
     let fill = "for place in /tmp /run /dev/shm; do dd if=/dev/zero of=$place/full bs=64k 2>&1; done; rm /tmp/full /run/full /dev/shm/full";
     assert_eq!(world.guest("n2", fill).matches("No space left").count(), 3);
 
-    // What goes wrong is said once, and names the file.
+    // An error is printed once, and names the file.
     let why = |args: &[&str]| String::from_utf8(world.run(args).stderr).unwrap();
     assert_eq!(
         why(&["cp", "nofile", "n1:/tmp"]),
@@ -129,7 +129,7 @@ fn commands_in_guests_behave_as_if_they_were_here() {
     a_terminal_is_one(&world);
     everything_that_is_shown_is_shown_as_json(&world);
 
-    // A shell on a terminal.
+    // This is a shell on a terminal.
     let output = world.with_input(&["console", "n1"], b"tty; exit 4\n");
     assert_eq!(output.status.code(), Some(4));
     assert!(
@@ -137,7 +137,7 @@ fn commands_in_guests_behave_as_if_they_were_here() {
         "{output:?}"
     );
 
-    // What waits for a guest that does not answer can be ended: at once by a second signal, and soon by one.
+    // A command that waits for a silent guest can be ended: immediately by a second signal, and soon by one.
     let exec = || {
         let mut child = world.spawn(&["exec", "-n", "n1", "--", "sh", "-c", "echo ready; sleep 100"]);
         child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
@@ -170,7 +170,7 @@ fn commands_in_guests_behave_as_if_they_were_here() {
     });
 }
 
-/// A command in all nodes or some of them, side by side.
+/// Checks a command in all nodes or some of them, in parallel.
 fn several_nodes_at_once(world: &World) {
     let sorted = |output: Vec<u8>| {
         let text = String::from_utf8(output).unwrap();
@@ -190,7 +190,7 @@ fn several_nodes_at_once(world: &World) {
         "n1\n",
         "without dashes before it"
     );
-    // The exit status is that of the first node that has another one than 0, in the order of the lab.
+    // The exit status is that of the first node in the order of the lab whose status is not 0.
     let script = "case $(hostname) in n1) sleep 0.5; exit 3;; n2) exit 4;; esac";
     assert_eq!(
         world.run(&["exec", "all", "--", "sh", "-c", script]).status.code(),
@@ -230,7 +230,7 @@ fn several_nodes_at_once(world: &World) {
     assert_eq!(child.wait().unwrap().code(), Some(5));
 }
 
-/// `exec -it` as somebody at a terminal uses it: a pseudo-terminal of our own plays that part.
+/// Checks `exec -it` as a user at a terminal uses it: a pseudo-terminal plays that part.
 fn a_terminal_is_one(world: &World) {
     use rustix::{
         pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
@@ -270,7 +270,7 @@ fn a_terminal_is_one(world: &World) {
         }
         std::mem::take(&mut said)
     };
-    // What is asked for is not what is answered, so that the echo is no answer.
+    // The request differs from the answer, so that the echo is no answer.
     ours.write_all(b"stty size; tty; echo a$((40+2))b\n").unwrap();
     let shown = until("a42b", &mut ours);
     assert!(shown.contains("33 101") && shown.contains("/dev/pts/"), "{shown}");
@@ -284,7 +284,7 @@ fn a_terminal_is_one(world: &World) {
     until("r41s", &mut ours);
     ours.write_all(b"\x03").unwrap();
     until("x43y", &mut ours);
-    // The guest hears of another size.
+    // The guest is told of a new size.
     tcsetwinsize(&ours, size(44, 120)).unwrap();
     signal(child.id() as i32, Signal::WINCH);
     ours.write_all(b"while [ \"$(stty size)\" != '44 120' ]; do sleep 0.1; done; exit 7\n")
@@ -296,7 +296,7 @@ fn a_terminal_is_one(world: &World) {
     );
 }
 
-/// Whatever offers `--json` prints some.
+/// Checks that every verb with `--json` prints some.
 fn everything_that_is_shown_is_shown_as_json(world: &World) {
     for example in testbed::cli::json_examples() {
         if example.starts_with("trunk set") {
@@ -306,28 +306,31 @@ fn everything_that_is_shown_is_shown_as_json(world: &World) {
         let shown = world.json(&words);
         assert!(shown.is_array() || shown.is_object(), "{example}: {shown}");
     }
-    // What the examples above have set.
+    // The examples above changed these settings.
     world.ok(&["link", "set", "n1", "--rate", "unlimited", "--delay", "0"]);
     let links = world.json(&["link", "ls"]);
     assert_eq!(links.as_array().unwrap().len(), 4, "{links}");
     assert_eq!(world.ok(&["trunk", "ls"]).lines().count(), 1, "headings alone");
     let pings = world.json(&["pingall"]);
-    let ways: Vec<_> = pings
+    let paths: Vec<_> = pings
         .as_array()
         .unwrap()
         .iter()
-        .map(|way| (way["from"].as_str().unwrap(), way["to"].as_str().unwrap()))
+        .map(|ping| (ping["from"].as_str().unwrap(), ping["to"].as_str().unwrap()))
         .collect();
-    assert!(ways.contains(&("n1", "n2")) && ways.contains(&("n2", "n1")), "{ways:?}");
+    assert!(
+        paths.contains(&("n1", "n2")) && paths.contains(&("n2", "n1")),
+        "{paths:?}"
+    );
     assert!(
         pings
             .as_array()
             .unwrap()
             .iter()
-            .all(|way| way["received"] == way["sent"]),
+            .all(|ping| ping["received"] == ping["sent"]),
         "{pings}"
     );
-    // One that does not answer.
+    // This node does not answer.
     world.ok(&["link", "set", "n2", "down"]);
     let output = world.run(&["pingall", "--count", "1", "--timeout", "1s"]);
     let shown = String::from_utf8(output.stdout).unwrap();
@@ -336,7 +339,7 @@ fn everything_that_is_shown_is_shown_as_json(world: &World) {
         "{shown}"
     );
     world.ok(&["link", "set", "n2", "up"]);
-    // ssh's way into a guest, with another server than ssh's.
+    // This is ssh's connection to a guest, with another server than ssh's.
     let config = world.ok(&["inventory", "--format", "ssh"]);
     let proxy = config
         .lines()
@@ -348,12 +351,12 @@ fn everything_that_is_shown_is_shown_as_json(world: &World) {
     ssh.args(["-c", &format!("echo hello | {proxy}")]);
     let output = ssh.env("XDG_RUNTIME_DIR", world.dir.path()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "heard hello\n", "{output:?}");
-    // Off, and on again.
+    // The node is switched off and on again.
     world.ok(&["stop", "n2"]);
     assert_eq!(world.json(&["ps"])[1]["phase"], "stopped");
     world.ok(&["start", "n2"]);
     world.ok(&["wait"]);
-    // Names of the lab, in a shell.
+    // This part completes names of the lab in a shell.
     let complete = |index: &str, words: &[&str]| {
         let mut asked = world.command(&[&["--"], words].concat());
         asked

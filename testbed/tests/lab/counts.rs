@@ -1,5 +1,5 @@
-//! The card's counters against independent ones: the interrupts that the guest's kernel took, and the frames that tshark
-//! finds in a capture of the same traffic. On every QEMU.
+//! Tests of the card's counters against independent ones: the interrupts that the guest's kernel took, and the frames
+//! that tshark finds in a capture of the traffic. They run on every QEMU.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::support::{PAIR, World, eventually, qemus, signal};
 
-/// Interrupts that n2's kernel took from its card `eth0`: `/proc/interrupts`, one processor.
+/// The interrupts that n2's kernel took from its card `eth0`, from `/proc/interrupts` with one processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
-    /// The receive queue has a line of its own, and so has the other direction.
+    /// The receive queue has a separate line, and so has the other direction.
     Own { received: u64, sent: u64 },
-    /// QEMU 7.2: one line for everything the card has to say.
+    /// QEMU 7.2 has one line for all events of the card.
     Shared(u64),
 }
 
@@ -27,7 +27,7 @@ impl Taken {
             let line = lines.find(|words| words.last() == Some(&name))?;
             Some(line[1].parse().unwrap())
         };
-        let [input, output] = ["input", "output"].map(|way| of(&format!("{device}-{way}.0")));
+        let [input, output] = ["input", "output"].map(|side| of(&format!("{device}-{side}.0")));
         match (input, output, of(device)) {
             (Some(received), Some(sent), None) => Self::Own { received, sent },
             (None, None, Some(all)) => Self::Shared(all),
@@ -36,15 +36,15 @@ impl Taken {
     }
 }
 
-/// What the card of n2 counted, and what its guest did.
+/// The counters of n2's card, and those of its guest.
 #[derive(Clone)]
-struct Look {
+struct Snapshot {
     card: Value,
     taken: Taken,
 }
 
-fn look(world: &World) -> Look {
-    Look {
+fn snapshot(world: &World) -> Snapshot {
+    Snapshot {
         card: world.stats("n2"),
         taken: Taken::read(world),
     }
@@ -55,11 +55,11 @@ fn number(value: &Value, path: &[&str]) -> u64 {
     found.as_u64().unwrap_or_else(|| panic!("no {path:?} in {value}"))
 }
 
-/// A look once nothing moves any more: a second one is the same.
-fn quiet(world: &World) -> Look {
-    let mut last = look(world);
+/// Takes a snapshot once all counters are still: a second one is equal.
+fn quiet(world: &World) -> Snapshot {
+    let mut last = snapshot(world);
     eventually("a silent lab", || {
-        let now = look(world);
+        let now = snapshot(world);
         let same = now.card == last.card && now.taken == last.taken;
         last = now;
         same
@@ -67,18 +67,19 @@ fn quiet(world: &World) -> Look {
     last
 }
 
-/// How a phase's interrupts follow each other.
+/// How the interrupts of a phase follow each other.
 #[derive(Clone, Copy, PartialEq)]
-enum Pace {
-    /// Towards a guest that only receives, milliseconds apart: every one is taken before the next.
+enum Rhythm {
+    /// Frames go to a guest that only receives, at intervals of milliseconds: every interrupt is taken before the next.
     OneWay,
-    /// There and back, one at a time: receive interrupts are far apart, those for what is sent not always.
+    /// Frames go there and back, one at a time: receive interrupts have long intervals, those for sent frames not
+    /// always.
     BothWays,
-    /// As fast as it goes: one that is raised while the one before has not been seen by QEMU yet is one with it.
+    /// Frames come as fast as possible: an interrupt that is raised before QEMU has seen the former one merges with it.
     Flood,
 }
 
-fn compare(name: &str, qemu: &Value, pace: Pace, reason: &str, before: &Look, after: &Look) {
+fn compare(name: &str, qemu: &Value, rhythm: Rhythm, reason: &str, before: &Snapshot, after: &Snapshot) {
     let grown = |path: &[&str]| number(&after.card, path) - number(&before.card, path);
     let irq = |what: &str| grown(&["interrupts", what]);
     let by_reason: BTreeMap<_, _> = after.card["interrupts"]["by_reason"]
@@ -98,26 +99,26 @@ fn compare(name: &str, qemu: &Value, pace: Pace, reason: &str, before: &Look, af
     assert_eq!(by_reason.values().sum::<u64>(), decided, "{name}: the reasons add up");
     assert_eq!(decided, suppressed + signalled, "{name}: wanted or not");
     let of_reason = by_reason.get(reason).copied().unwrap_or(0);
-    // How many packets of a flood arrive together is up to the machine.
-    let expected = if pace == Pace::Flood { 1 } else { decided / 2 + 1 };
+    // The machine decides how many packets of a flood arrive together.
+    let expected = if rhythm == Rhythm::Flood { 1 } else { decided / 2 + 1 };
     assert!(of_reason >= expected, "{name}: at least {expected} for {reason}");
-    if pace == Pace::OneWay {
+    if rhythm == Rhythm::OneWay {
         assert_eq!(sent, 0, "{name}: the guest sent nothing");
     }
-    // A busy machine takes interrupts late: one in 8 may be one with the interrupt before, and half of them in a flood.
-    let merged = if pace == Pace::Flood { 2 } else { 8 };
+    // A busy machine takes interrupts late: one in 8 may merge with the interrupt before, and half of them in a flood.
+    let merged = if rhythm == Rhythm::Flood { 2 } else { 8 };
     let is_about = |taken: u64, signalled: u64| taken <= signalled && taken >= signalled - signalled / merged;
-    match (before.taken, after.taken, pace) {
-        (Taken::Own { received: a, sent: c }, Taken::Own { received: b, sent: d }, Pace::Flood) => {
+    match (before.taken, after.taken, rhythm) {
+        (Taken::Own { received: a, sent: c }, Taken::Own { received: b, sent: d }, Rhythm::Flood) => {
             assert!(is_about(b - a, signalled), "{name}: taken {} of {signalled}", b - a);
             assert!(is_about(d - c, sent), "{name}: taken {} of {sent}", d - c);
         }
         (Taken::Own { received: a, sent: c }, Taken::Own { received: b, sent: d }, _) => {
             assert_eq!(b - a, signalled, "{name}: every receive interrupt signalled was taken");
-            // Besides the messages, acknowledgements and announcements are sent whenever they are due.
+            // In addition to the messages, acknowledgements and announcements are sent whenever they are due.
             assert!(is_about(d - c, sent), "{name}: taken {} of {sent}", d - c);
         }
-        (Taken::Shared(a), Taken::Shared(b), Pace::OneWay) => {
+        (Taken::Shared(a), Taken::Shared(b), Rhythm::OneWay) => {
             assert_eq!(
                 b - a,
                 signalled,
@@ -140,9 +141,9 @@ fn compare(name: &str, qemu: &Value, pace: Pace, reason: &str, before: &Look, af
 /// What tshark found in a capture.
 #[derive(Default)]
 struct Found {
-    /// By interface and direction (`1`: towards the guest, `2`: from it): frames and their bytes.
+    /// Frames and their bytes by interface and direction (`1`: towards the guest, `2`: from it).
     frames: BTreeMap<(String, String), (u64, u64)>,
-    /// By interface and reason: interrupts, and packets that they announced.
+    /// Interrupts, and packets that they announced, by interface and reason.
     announced: BTreeMap<(String, String), (u64, u64)>,
     malformed: Vec<String>,
     protocols: BTreeMap<String, u64>,
@@ -161,7 +162,7 @@ fn tshark(file: &Path) -> Found {
         .arg("-X")
         .arg(format!("lua_script:{}", lua.display()))
         .args(["-r", file.to_str().unwrap(), "-n", "-T", "fields"])
-        // One segment is seen at two cards, and again when it is sent again: TCP is not put together.
+        // A segment is seen at two cards, and again when it is retransmitted: TCP is not reassembled.
         .args(["-o", "tcp.desegment_tcp_streams:FALSE"])
         .args(fields.iter().flat_map(|field| ["-e", field]))
         .output()
@@ -180,7 +181,7 @@ fn tshark(file: &Path) -> Found {
         }
         let last = protocols.rsplit(':').find(|name| *name != "data").unwrap_or_default();
         *found.protocols.entry(last.to_owned()).or_default() += 1;
-        // `irq 17: mark, 3 packets`
+        // A comment is such as `irq 17: mark, 3 packets`
         if let Some((_, announced)) = comment.split_once(": ") {
             assert!(direction.ends_with('1'), "only what is received is announced: {line}");
             let (reason, packets) = announced.split_once(", ").unwrap_or_else(|| panic!("{line}"));
@@ -210,32 +211,38 @@ fn m_gf10_reasons_are_what_the_guest_took_and_captured_frames_are_what_the_card_
         });
         assert_eq!(before, ["n1", "n2"].map(|nic| world.stats(nic)), "a silent lab");
 
-        let phase = |name: &str, pace: Pace, settings: &[&str], reason: &str, command: &str| {
+        let phase = |name: &str, rhythm: Rhythm, settings: &[&str], reason: &str, command: &str| {
             world.ok(&[&["nic", "coalesce", "n2"], settings].concat());
             let before = quiet(&world);
             world.guest("n1", command);
-            compare(name, &qemu, pace, reason, &before, &quiet(&world));
+            compare(name, &qemu, rhythm, reason, &before, &quiet(&world));
         };
         let silent = |yes: u8| world.guest("n2", &format!("echo {yes} >/proc/sys/net/ipv4/icmp_echo_ignore_all"));
-        // Towards a guest that answers nothing.
+        // These pings go to a guest that answers nothing.
         silent(1);
         let pings = "ping -q -c 250 -i 0.004 -W 1 n2 || true";
-        phase("pings, disabled", Pace::OneWay, &["disabled"], "every-packet", pings);
+        phase("pings, disabled", Rhythm::OneWay, &["disabled"], "every-packet", pings);
         let delayed = ["timeout", "--delay", "1ms", "--frames", "0"];
-        phase("pings, timeout", Pace::OneWay, &delayed, "timeout", pings);
-        phase("pings, one frame", Pace::OneWay, &["--frames", "1"], "count", pings);
+        phase("pings, timeout", Rhythm::OneWay, &delayed, "timeout", pings);
+        phase("pings, one frame", Rhythm::OneWay, &["--frames", "1"], "count", pings);
         silent(0);
         let mut server = world.perf_server("n2");
         let small = format!("omx_perf -w -d {mac} -S 16 -E 17 -N 250");
         phase(
             "marks, open-mx",
-            Pace::BothWays,
+            Rhythm::BothWays,
             &["open-mx", "--frames", "0"],
             "mark",
             &small,
         );
         let stream = format!("omx_perf -w -d {mac} -S 128 -E 129 -N 6000 --rate");
-        phase("marks in a row, stream", Pace::Flood, &["stream"], "deferred", &stream);
+        phase(
+            "marks in a row, stream",
+            Rhythm::Flood,
+            &["stream"],
+            "deferred",
+            &stream,
+        );
         server.interrupt();
         for node in ["n1", "n2"] {
             // The authority of an interface announces it every second: the lab was not silent meanwhile.
@@ -245,7 +252,7 @@ fn m_gf10_reasons_are_what_the_guest_took_and_captured_frames_are_what_the_card_
         world.guest("n2", "iperf3 -s -D -1");
         phase(
             "TCP, timeout",
-            Pace::Flood,
+            Rhythm::Flood,
             &["timeout", "--delay", "75us"],
             "timeout",
             tcp,
@@ -274,14 +281,14 @@ fn m_gf10_reasons_are_what_the_guest_took_and_captured_frames_are_what_the_card_
         for (before, after) in before.iter().zip(&after) {
             let nic = after["name"].as_str().unwrap().to_owned();
             let grown = |path: &[&str]| number(after, path) - number(before, path);
-            for (way, direction) in [("rx", "1"), ("tx", "2")] {
+            for (prefix, direction) in [("rx", "1"), ("tx", "2")] {
                 let captured = found
                     .frames
                     .iter()
-                    .find(|((of, way), _)| *of == nic && way.ends_with(direction));
+                    .find(|((of, side), _)| *of == nic && side.ends_with(direction));
                 let captured = captured.map(|(_, sums)| *sums).unwrap_or_default();
-                let counted = ["frames", "bytes"].map(|what| grown(&[way, what]));
-                assert_eq!(captured, counted.into(), "{nic} {way}: {:?}", found.frames);
+                let counted = ["frames", "bytes"].map(|what| grown(&[prefix, what]));
+                assert_eq!(captured, counted.into(), "{nic} {prefix}: {:?}", found.frames);
                 directions += captured.0;
             }
             for reason in after["interrupts"]["by_reason"].as_object().unwrap().keys() {

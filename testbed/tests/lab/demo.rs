@@ -1,4 +1,4 @@
-//! The demo, shortened to two rounds: what it promises to measure, it measures.
+//! Tests of the demo, shortened to two rounds: it measures what it promises to measure.
 
 use std::process::Command;
 
@@ -38,15 +38,15 @@ fn the_demo_shows_what_marks_do_and_explains_it() {
     assert_eq!(demo["accel"], "tcg");
     assert_eq!(demo["strategies"].as_array().unwrap().len(), 7);
 
-    // How long things take is the machine's business (the text says what it shows); what the cards decide is not.
+    // Durations depend on the machine (the text says what they show); decisions of the cards do not.
     let rtt = |name, delay| find(&demo, name, delay)["small"]["rtt_us_median"].as_f64().unwrap();
     assert!(
         rtt("timeout", 1000) >= 2000.0,
-        "one delay each way: {}",
+        "one delay in each direction: {}",
         rtt("timeout", 1000)
     );
     let medium = |name, delay| per_message(find(&demo, name, delay), "medium");
-    // A message is acknowledged with the next one, or with a packet of its own when that comes late.
+    // A message is acknowledged with the next one, or with a separate packet when that comes late.
     assert!(
         (23.0..24.5).contains(&medium("disabled", 0)),
         "{}",
@@ -57,7 +57,8 @@ fn the_demo_shows_what_marks_do_and_explains_it() {
             let part = &find(&demo, name, delay)["medium"];
             let of = |reason: &str| part["reasons"][reason].as_f64().unwrap_or(0.0);
             let marked = (of("mark") + of("deferred")) / part["messages"].as_f64().unwrap();
-            // One for the whole message. How many time-outs come besides says how long the messages took to come in.
+            // There is one for the whole message. The number of further time-outs says how long the messages took to
+            // arrive.
             assert!((0.9..1.2).contains(&marked), "{name} {delay}: {part}");
             let most = if delay == 75 { 11.5 } else { 4.6 };
             assert!(medium(name, delay) < most, "{name} {delay}: {part}");
@@ -98,7 +99,7 @@ fn the_demo_shows_what_marks_do_and_explains_it() {
         text.contains(" Reading ") && text.contains("the reasons add up to the total"),
         "{text}"
     );
-    // Two rounds are too few for quartiles to say anything, so nothing is coloured, but they are told.
+    // Two rounds are too few for quartiles to mean anything, so nothing is coloured, but they are reported.
     assert!(find(&demo, "stream", 1000)["small"]["rtt_us_quartiles"][1].as_f64() >= Some(rtt("stream", 1000)));
     let page = std::fs::read_to_string(world.dir.path().join("out/demo.html")).unwrap();
     assert!(page.matches("<svg").count() >= 6 && page.contains("add up to the total"));
@@ -108,7 +109,7 @@ fn the_demo_shows_what_marks_do_and_explains_it() {
     }
 
     let lua = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("dissector/weft.lua");
-    // Every frame of it, in one reading. What one cable repeats is no mistake of a capture: TCP is not put together.
+    // All frames are read in one pass. A cable's duplicates are no mistake of a capture: TCP is not reassembled.
     let output = Command::new("tshark")
         .arg("-X")
         .arg(format!("lua_script:{}", lua.display()))

@@ -1,5 +1,5 @@
-//! `kill -9` of `vnicd` under the traffic of real guests: it goes on by itself, in time, with the settings as before. On
-//! every QEMU.
+//! Tests of `kill -9` of `vnicd` under the traffic of real guests: the traffic continues by itself, in time, with the
+//! settings as before. They run on every QEMU.
 
 use std::{
     collections::BTreeSet,
@@ -11,19 +11,20 @@ use serde_json::Value;
 
 use crate::support::{Lines, World, eventually, qemus, signal};
 
-/// n1 and n3 talk to each other, n2 only listens.
+/// In this lab n1 and n3 talk to each other, and n2 only listens.
 const TRIO: &str = "name = \"trio\"\n[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n[[node]]\nname = \"n3\"\n";
 
-/// For how long one-way frames are sent: longer than the test looks at them.
+/// Duration in seconds of the frames in one direction: longer than the test watches them.
 const SENDING_S: &str = "9";
 
-/// The longest pause that guests may see: a new `vnicd` starts and connects to their QEMUs.
+/// Longest pause that guests may see: a new `vnicd` starts and connects to their QEMUs.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A pause that begins later than this after the kill has another reason: guests and their network share two processors.
+/// Time after the kill within which its pause begins; a later pause has another reason, as guests and their network
+/// share two processors.
 const BEGINS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Numbers in lines (of ping: those of its answers), with their times.
+/// Parses numbers in lines (of ping: those of its answers), with their times.
 fn numbers(lines: &Lines) -> Vec<(Instant, u64)> {
     let number = |line: &str| match line.split_once("seq=") {
         Some((_, rest)) => rest.split(' ').next()?.parse().ok(),
@@ -33,7 +34,7 @@ fn numbers(lines: &Lines) -> Vec<(Instant, u64)> {
     lines.so_far().iter().filter_map(numbered).collect()
 }
 
-/// How long numbers did not grow at the longest from `since` on, and by how much they have grown since then.
+/// Returns for how long at most numbers did not grow from `since` on, and by how much they have grown since then.
 fn longest_pause(numbers: &[(Instant, u64)], since: Instant) -> (Duration, u64) {
     let mut highest = 0;
     let mut grown = numbers.iter().copied().filter(|(_, number)| {
@@ -64,8 +65,8 @@ fn traffic_and_settings_survive_a_killed_vnicd() {
         let world = World::new(qemu);
         world.up(TRIO);
         let version = world.json(&["ps"])[0]["qemu"].as_str().unwrap().to_owned();
-        // Settings of three origins: the command line, cables and their faults, and a guest's own. The fault is on the
-        // way from the guest that sends nothing, where it costs no frame that is counted here.
+        // The settings have three origins: the command line, cables and their faults, and a guest's own. The fault is
+        // in the direction from the guest that sends nothing, where it costs no frame that is counted here.
         world.ok(&["nic", "coalesce", "n1", "stream", "--delay", "300us", "--frames", "9"]);
         world.ok(&["link", "set", "n1", "--delay", "2ms", "--direction", "to-guest"]);
         world.ok(&[
@@ -88,9 +89,9 @@ fn traffic_and_settings_survive_a_killed_vnicd() {
             (&"open-mx".into(), &700_000.into())
         );
 
-        // Numbered frames both ways, and numbered frames towards a guest that sends nothing at all meanwhile.
-        // A guest forgets its neighbours with its carrier, and asks for them once a second: what is judged here is when
-        // frames are carried again.
+        // Numbered frames go in both directions, and numbered frames to a guest that sends nothing at all meanwhile. A
+        // guest forgets its neighbours with its carrier, and asks for them once a second: the test judges when frames
+        // are carried again.
         for (node, other) in [("n1", "n2"), ("n2", "n1"), ("n1", "n3"), ("n3", "n1")] {
             world.introduce(node, other);
         }
@@ -103,7 +104,7 @@ fn traffic_and_settings_survive_a_killed_vnicd() {
         let count = format!("while read n <{statistics}/rx_packets; do echo $n; usleep 10000; done");
         let counts = Lines::of(world.spawn(&["exec", "-n", "n2", "--", "sh", "-c", &count]));
         let mut pings = Lines::of(world.spawn(&["exec", "-n", "n1", "--", "ping", "-i", "0.03", "n3"]));
-        // As many as take longer than the supervisor does to read back what a guest has set.
+        // These are so many that they take longer than the supervisor needs to read back what a guest has set.
         eventually("numbered frames", || {
             let received: Vec<_> = numbers(&counts).iter().map(|(_, count)| *count).collect();
             let grown = received.last().zip(received.first()).map(|(last, first)| last - first);
@@ -121,12 +122,12 @@ fn traffic_and_settings_survive_a_killed_vnicd() {
         });
         assert_eq!(sent_by_n2(), silent, "n2 only received, all the time");
 
-        for (way, lines) in [("one way", &counts), ("both ways", &pings)] {
+        for (direction, lines) in [("one way", &counts), ("both ways", &pings)] {
             let (pause, _) = since_then(lines);
-            println!("QEMU {version}, {way}: a pause of {:.3} s", pause.as_secs_f64());
+            println!("QEMU {version}, {direction}: a pause of {:.3} s", pause.as_secs_f64());
             assert!(
                 pause <= PAUSE_MAX,
-                "QEMU {version}, {way}: {pause:?}, {PAUSE_MAX:?} are allowed"
+                "QEMU {version}, {direction}: {pause:?}, {PAUSE_MAX:?} are allowed"
             );
         }
         assert_eq!(settings(), before);

@@ -1,4 +1,4 @@
-//! The life of a lab: however it ends, nothing of it stays.
+//! Tests of the life of a lab: however it ends, nothing of it stays.
 
 use std::{
     fs,
@@ -28,7 +28,7 @@ fn a_killed_supervisor_leaves_no_process_socket_or_file() {
     nothing_is_left(&world);
     assert_eq!(world.json(&["ps"]).as_array().map(Vec::len), Some(0));
 
-    // The same with its whole group, as a shell's `kill -9 %1` does it.
+    // Its whole group is killed, as a shell's `kill -9 %1` does it.
     world.up(LONELY);
     let group = rustix::process::Pid::from_raw(world.pid("supervisor_pid")).unwrap();
     rustix::process::kill_process_group(group, Signal::KILL).unwrap();
@@ -52,7 +52,7 @@ fn what_even_the_clearing_process_could_not_clear_is_cleared_by_the_next_command
     kill(reaper.unwrap());
     kill(supervisor);
     eventually("no process is left", || processes_of(&world.labs()).is_empty());
-    assert!(world.labs().join("lonely").exists(), "nobody has cleared up");
+    assert!(world.labs().join("lonely").exists(), "no process has cleaned up");
     assert_eq!(world.json(&["ps"]).as_array().map(Vec::len), Some(0));
     assert!(!world.labs().exists());
     world.up(LONELY);
@@ -64,11 +64,11 @@ fn what_even_the_clearing_process_could_not_clear_is_cleared_by_the_next_command
 fn a_lab_that_gives_up_while_nobody_watches_says_why_to_whoever_comes_next() {
     let world = World::new(None);
     world.up(LONELY);
-    // Killed whenever it is there, until the supervisor has seen enough.
+    // vnicd is killed whenever it is there, until the supervisor gives up.
     eventually("the lab has given up", || {
         let rows = world.json(&["ps"]);
         if let Some(pid) = rows[0]["vnicd_pid"].as_i64() {
-            // It may have ended by the time before.
+            // The process may have ended a moment before.
             let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
             _ = rustix::process::kill_process(pid, Signal::KILL);
         }
@@ -96,7 +96,7 @@ fn ctrl_c_ends_a_lab_in_the_foreground_while_booting_and_later() {
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut words = String::new();
         if when_up {
-            // Its own word, since `ps` shows the last guest ready a moment before the lab is up.
+            // The test waits for this text, since `ps` shows the last guest ready a moment before the lab is up.
             while !words.contains("is up") {
                 assert_ne!(said.read_line(&mut words).unwrap(), 0, "{words}");
             }
@@ -170,7 +170,7 @@ fn a_guest_that_switches_itself_off_is_shown_and_can_be_started_again() {
         (String::from_utf8(logs.stderr).unwrap().as_str(), logs.stdout.len()),
         ("n1 has printed nothing on its serial line\n", 0)
     );
-    // The agent may be gone before it can say how the command ended.
+    // The agent may be gone before it can report how the command ended.
     world.run(&["exec", "n1", "--", "poweroff", "-f"]);
     eventually("n1 is stopped", || world.json(&["ps"])[0]["phase"] == "stopped");
     assert_eq!(world.run(&["exec", "n1", "--", "true"]).status.code(), Some(125));

@@ -1,6 +1,6 @@
-//! Whole labs through the `weft` binary: real guests, real `vnicd`. They need QEMU, weft's programs (`WEFT_BIN_DIR`) and a
-//! network or a filled cache for the first guest image; `WEFT_QEMU_NEWER` names a second QEMU to run the same tests with.
-//! Run them with one test thread: two cores are shared by two guests and their switch already.
+//! Tests of whole labs through the `weft` binary: real guests, real `vnicd`. They need QEMU, weft's programs
+//! (`WEFT_BIN_DIR`) and a network or a filled cache for the first guest image; `WEFT_QEMU_NEWER` names a second QEMU to
+//! run the tests with. Run them with one test thread: two guests and their switch share two cores already.
 
 mod cards;
 mod commands;

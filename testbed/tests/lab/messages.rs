@@ -1,5 +1,5 @@
-//! MX messages between guests: marks that both ends agreed on and the card looks at, C programs on the guests' C library, frames
-//! that netem loses, repeats and reorders, and authorities that are killed under running programs.
+//! Tests of MX messages between guests: marks that both ends agreed on and the card honours, C programs on the guests'
+//! C library, frames that netem loses, repeats and reorders, and authorities that are killed under running programs.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,26 +11,26 @@ use serde_json::Value;
 
 use crate::support::{Lines, PAIR, World, eventually, qemus, signal};
 
-/// Two guests; the first one has two cards, so that it has two boards.
+/// A lab of two guests; the first one has two cards, so that it has two boards.
 const THREE_CARDS: &str =
     "name = \"three\"\n[[switch]]\nname = \"s1\"\n[[node]]\nname = \"n1\"\nnic = [{}, {}]\n[[node]]\nname = \"n2\"\n";
 
-/// What an MXoE type byte is for a message of at most 32 bytes, without the mark.
+/// The MXoE type byte of a message of at most 32 bytes, without the mark.
 const TINY: &str = "37";
 
-/// What `omx_perf` measured: one value per length.
+/// Returns what `omx_perf` measured: one value per length.
 fn perf(world: &World, arguments: &str) -> Vec<Value> {
     let said = world.guest("n1", &format!("omx_perf -w -P 0 --json {arguments}"));
     said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The first board of a node, as `omx_info` has it.
+/// Returns the first board of a node, as `omx_info` reports it.
 fn board(world: &World, node: &str) -> Value {
     let info: Value = serde_json::from_str(&world.guest(node, "omx_info --json")).unwrap();
     info["boards"][0].clone()
 }
 
-/// Frames of a capture: source, type and mark of each MXoE frame.
+/// Returns source, type and mark of each MXoE frame of a capture.
 fn mxoe_frames(file: &Path) -> Vec<[String; 3]> {
     let lua = Path::new(env!("CARGO_MANIFEST_DIR")).join("dissector/weft.lua");
     let output = Command::new("tshark")
@@ -55,7 +55,8 @@ fn two_guests_agree_on_marks_and_a_marked_message_does_not_wait_for_the_card() {
         let world = World::new(qemu);
         world.up(PAIR);
         let _server = world.perf_server("n2");
-        // Of every kind: tiny, small, medium, and large by rendezvous; to a name that n1 has yet to hear.
+        // These are messages of every kind: tiny, small, medium, and large by rendezvous; to a name that n1 has yet to
+        // learn.
         let measured = perf(&world, "-d n2:0 -S 1 -M 32 -E 1048577 -N 20 -W 2");
         let lengths: Vec<_> = measured.iter().map(|one| one["length"].as_u64().unwrap()).collect();
         assert_eq!(lengths, [1, 32, 1024, 32_768, 1_048_576]);
@@ -96,7 +97,7 @@ fn two_guests_agree_on_marks_and_a_marked_message_does_not_wait_for_the_card() {
             assert_eq!(tiny("0"), 0, "{node}: every message that somebody waits for is marked");
         }
 
-        // A delay that no busy machine comes near: what a message takes besides is the machine's business.
+        // No busy machine comes near this delay: the rest of a message's time depends on the machine.
         let rtt_us = |strategy: &str| {
             for nic in ["n1", "n2"] {
                 world.ok(&["nic", "coalesce", nic, strategy, "--delay", "100ms"]);
@@ -117,7 +118,7 @@ fn two_guests_agree_on_marks_and_a_marked_message_does_not_wait_for_the_card() {
     }
 }
 
-/// Compiles a program of the C interface's tests against the shipped headers, and puts it into both guests.
+/// Compiles a program of the C interface's tests against the shipped headers, and copies it to both guests.
 fn compile(world: &World, source: &str, name: &str, translated: bool) -> String {
     let mx = testbed::programs::folder().unwrap().join("mx");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver/mx-abi/tests/c");
@@ -144,7 +145,7 @@ fn compile(world: &World, source: &str, name: &str, translated: bool) -> String 
     name.to_owned()
 }
 
-/// Runs a program of two processes: one in n2 that says its address, and one in n1 that is given it.
+/// Runs a program of two processes: one in n2 that prints its address, and one in n1 that is given it.
 fn run_in_both(world: &World, program: &str) {
     let mut server = Lines::of(world.spawn(&["exec", "-n", "n2", "--", program]));
     eventually("an address", || !server.so_far().is_empty());
@@ -156,7 +157,7 @@ fn run_in_both(world: &World, program: &str) {
     assert_eq!(server.so_far().last().unwrap().1, done);
 }
 
-/// A counter of a node's first board.
+/// Reads a counter of a node's first board.
 fn counter(world: &World, node: &str, name: &str) -> u64 {
     let text = world.guest(node, "omx_counters -b 0");
     let line = text.lines().find(|line| line.contains(&format!(" {name}:")));
@@ -168,7 +169,7 @@ fn counter(world: &World, node: &str, name: &str) -> u64 {
 fn c_programs_do_in_two_guests_what_mx_promises_also_when_frames_are_lost_repeated_and_reordered() {
     let world = World::new(None);
     world.up(THREE_CARDS);
-    // Within one guest: over memory, and from one card to the other.
+    // Within one guest, messages go over memory, and from one card to the other.
     for (source, boards) in [
         ("messages", &["0 0", "0 1"][..]),
         ("calls", &["0 0", "0 1"]),
@@ -183,7 +184,7 @@ fn c_programs_do_in_two_guests_what_mx_promises_also_when_frames_are_lost_repeat
             );
         }
     }
-    // Between the two.
+    // These run between the two guests.
     let programs = [
         compile(&world, "echo.c", "echo", true),
         compile(&world, "hosts.c", "hosts", false),
@@ -228,7 +229,7 @@ fn programs_go_on_when_the_authority_of_their_interface_is_killed_and_started_ag
     eventually("two servers", || {
         servers.iter().all(|server| !server.so_far().is_empty())
     });
-    // A line after every 20 messages, each time of one byte more.
+    // A line is printed after every 20 messages, each time of one byte more.
     let start = |remote: &str, first: &str| {
         let arguments = [
             "-S", first, "-E", "30000", "-M", "1", "-I", "1", "-N", "20", "-W", "0", "-P", "0",
@@ -245,7 +246,7 @@ fn programs_go_on_when_the_authority_of_their_interface_is_killed_and_started_ag
         });
     };
     both_go_on("at first");
-    // Its process, and which endpoints it knows to be open.
+    // Returns the authority's process, and which endpoints it knows to be open.
     let authority = |node: &str| {
         let status = board(&world, node)["status"].clone();
         let endpoints = status["endpoints"].as_array().unwrap().iter();
@@ -257,7 +258,7 @@ fn programs_go_on_when_the_authority_of_their_interface_is_killed_and_started_ag
         assert_eq!(open.len(), 2, "{node}: {open:?}");
         world.guest(node, &format!("kill -9 {killed}"));
         both_go_on("after their authority was killed");
-        // The programs start another one, and say to it what they have.
+        // The programs start another authority, and report their endpoints to it.
         eventually("the programs are known again", || authority(node).1 == open);
         assert_ne!(authority(node).0, killed, "{node}: another omxd");
         both_go_on("with another authority");

@@ -1,5 +1,5 @@
-//! Multicast in the card (M-BV5), typed as a user types it: guests that join a group, one that sends, and one that is
-//! stopped in the middle of the tree.
+//! Tests of multicast in the card (M-BV5), typed as a user types it: guests that join a group, one that sends, and one
+//! that is stopped in the middle of the tree.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use testbed::qemu::qmp::Qmp;
 
 use crate::support::{Lines, World, eventually};
 
-/// Five guests, so that the first one's binary tree has an inner card: n1 sends to n2 and n3, n2 to n4 and n5.
+/// A lab of five guests, so that the first one's binary tree has an inner card: n1 sends to n2 and n3, n2 to n4 and n5.
 const FIVE: &str = "name = \"five\"\n[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n\
                     [[node]]\nname = \"n3\"\n[[node]]\nname = \"n4\"\n[[node]]\nname = \"n5\"\n";
 
@@ -18,7 +18,7 @@ fn count(world: &World, node: &str, name: &str) -> u64 {
     world.stats(node)["multicast"][name].as_u64().expect("a counter")
 }
 
-/// Frames that a switch sent to everybody.
+/// Returns the frames that a switch sent to all ports.
 fn flooded(world: &World) -> u64 {
     let rows = world.json(&["nic", "stats"]);
     let rows = rows.as_array().expect("rows");
@@ -27,18 +27,18 @@ fn flooded(world: &World) -> u64 {
         .sum()
 }
 
-/// `nicctl group receive` in a guest, which waits already.
+/// Starts `nicctl group receive` in a guest, and waits until it listens.
 fn receiver(world: &World, node: &str, count: u32) -> Lines {
     let script = format!("echo ready; exec nicctl --json group receive 7 --count {count} --timeout-s 60");
     let receiver = Lines::of(world.spawn(&["exec", "-n", node, "--", "sh", "-c", &script]));
     eventually("a receiver", || !receiver.so_far().is_empty());
-    // It says so before its socket is open.
+    // It prints that before its socket is open.
     let open = || world.guest(node, "cat /proc/net/packet").contains("88b6");
     eventually("a socket", open);
     receiver
 }
 
-/// What a receiver that has ended printed.
+/// Returns what a receiver that has ended printed.
 fn received(mut receiver: Lines) -> Value {
     receiver.wait();
     let lines = receiver.so_far();
@@ -62,7 +62,7 @@ fn m_bv5_a_broadcast_reaches_four_guests_by_their_cards_while_the_inner_guest_is
         );
     }
 
-    // All take part: each of the four gets every packet once and in order.
+    // All guests take part: each of the four gets every packet once and in order.
     let receivers: Vec<_> = NODES[1..].iter().map(|node| receiver(&world, node, PACKETS)).collect();
     let before = flooded(&world);
     let sent = world.guest("n1", &format!("nicctl group send 7 --count {PACKETS} --size 100"));
@@ -86,7 +86,7 @@ fn m_bv5_a_broadcast_reaches_four_guests_by_their_cards_while_the_inner_guest_is
     );
     assert_eq!(flooded(&world), before, "nothing was flooded");
 
-    // The inner guest stands still. Its card goes on: the leaves below it receive as before.
+    // The inner guest is stopped. Its card continues: the leaves below it receive as before.
     let socket = world.labs().join("five/n2.qmp");
     let mut monitor = Qmp::connect(&socket, Duration::from_secs(10)).expect("a monitor");
     monitor.stop().expect("QMP stop");
@@ -99,13 +99,13 @@ fn m_bv5_a_broadcast_reaches_four_guests_by_their_cards_while_the_inner_guest_is
     assert_eq!(count(&world, "n2", "forwarded"), 80);
     monitor.cont().expect("QMP cont");
 
-    // The host's view, and its hand: another tree, and a member less.
+    // The host shows and changes groups: another tree, and one member less.
     let rows = world.json(&["nic", "group", "tree", "7", "chain"]);
     assert_eq!(rows[0]["children"], serde_json::json!(["n2.eth0"]));
     let rows = world.json(&["nic", "group", "leave", "n5", "7"]);
     assert_eq!(rows.as_array().map(Vec::len), Some(4));
     assert_eq!(world.guest("n5", "nicctl group list"), "this card is in no group\n");
-    // A killed vnicd knows the groups again when it is back, also those that guests joined.
+    // A killed vnicd knows the groups again when it is back, including those that guests joined.
     world.ok(&["nic", "group", "join", "n5.eth0", "9"]);
     crate::support::kill(world.pid("vnicd_pid"));
     eventually("the groups are back", || {

@@ -1,4 +1,4 @@
-//! Cards and cables of a running lab, on every QEMU.
+//! Tests of cards and cables of a running lab, on every QEMU.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use crate::support::{Lines, PAIR, PATIENCE, World, eventually, qemus, signal};
 
-/// For how long a monitor that is not there would be waited for.
+/// Time that a missing monitor would be waited for.
 const MONITOR_PATIENCE: Duration = Duration::from_secs(30);
 
-/// For how long something that must not change is left alone: QEMU's reaction to a new `vnicd` takes milliseconds.
+/// Time for which something is watched that must not change: QEMU's reaction to a new `vnicd` takes milliseconds.
 const STILL: Duration = Duration::from_secs(2);
 
-/// Counters of the interrupts of one card, by reason.
+/// Returns the counters of the interrupts of one card, by reason.
 fn reasons(world: &World, nic: &str) -> Value {
     world.json(&["nic", "stats", nic])[0]["interrupts"]["by_reason"].clone()
 }
@@ -22,8 +22,8 @@ fn count(reasons: &Value, reason: &str) -> u64 {
     reasons[reason].as_u64().unwrap_or(0)
 }
 
-/// Waits until interrupts of this reason are decided, and no others between them. However slow the machine is: what is counted is
-/// how many came in a row.
+/// Waits until interrupts of this reason are decided, and no others between them. This does not depend on the machine's
+/// speed, since it counts how many came in a row.
 fn waits_for_only(world: &World, nic: &str, reason: &str) {
     let mut begin = reasons(world, nic);
     let deadline = Instant::now() + PATIENCE;
@@ -76,7 +76,7 @@ fn a_strategy_switched_from_the_host_or_inside_the_guest_takes_effect_on_running
     waits_for_only(world, "n2", "timeout");
     world.guest("n2", "nicctl coalesce open-mx --delay-us 500");
     waits_for_only(world, "n2", "mark");
-    // Which strategies there are is the card's to say, to the host and to the guest.
+    // The card knows which strategies there are, and tells the host and the guest.
     let known = "disabled, timeout, open-mx, stream, adaptive";
     let unknown = world.run(&["nic", "coalesce", "n2", "every-third"]);
     let said = String::from_utf8_lossy(&unknown.stderr);
@@ -147,7 +147,7 @@ fn a_cable_of_a_node_that_is_off_is_pulled_at_once_and_found_pulled_when_it_boot
     eventually("n2 is stopped", || world.json(&["ps"])[1]["phase"] == "stopped");
     let began = Instant::now();
     world.ok(&["link", "set", "n2", "down"]);
-    assert!(began.elapsed() < MONITOR_PATIENCE, "nobody waited for a monitor");
+    assert!(began.elapsed() < MONITOR_PATIENCE, "no time was spent on a monitor");
     world.ok(&["restart", "n2"]);
     world.ok(&["wait", "n2"]);
     assert_eq!(world.guest("n2", "cat /sys/class/net/eth0/carrier").trim(), "0");
@@ -184,8 +184,8 @@ pub fn m_gf7_adaptive_moderation_interrupts_for_each_packet_when_quiet_and_seldo
     let lasted = began.elapsed();
     let after = counted();
     let (frames, decided) = (after.0 - before.0, after.1 - before.1);
-    // One for eight frames; but where the host is slow and the flood therefore thin, no fewer than one in the longest delay
-    // can be asked for, and some more while the delay grows.
+    // There is one interrupt for eight frames; but where the host is slow and the flood therefore thin, at least one
+    // per longest delay is needed, and some more while the delay grows.
     let most = (frames / 8).max(lasted.as_millis() as u64 * 3 / 2);
     assert!(
         decided <= most && decided < frames / 2,
@@ -231,7 +231,7 @@ pub fn m_gf8_marked_frames_interrupt_at_once_while_a_flood_has_made_the_delay_lo
         &format!("omx_perf -w -P 0 -d n2:0 -S 16 -E 17 -N {MESSAGES} -W 0"),
     );
     let after = by_reason();
-    // Processors that a guest's programs share slow the flood down meanwhile; it goes on.
+    // Processors that a guest's programs share slow the flood down meanwhile; it continues.
     eventually("a long delay again", || delay_ns() >= 500_000);
     flood.interrupt();
     let [marked, others] = [0, 1].map(|reason| after[reason] - before[reason]);

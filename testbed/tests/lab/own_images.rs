@@ -1,5 +1,5 @@
-//! Nodes with images of their own: what is known of them without our agent, what becomes of those that cannot boot, and how a seed
-//! puts the agent in.
+//! Tests of nodes with images of the user: what is known of them without Weft's agent, what becomes of those that
+//! cannot boot, and how a seed installs the agent.
 
 use std::{fs, io::Write, path::PathBuf, time::Instant};
 
@@ -11,7 +11,7 @@ use testbed::{
 
 use crate::support::{PATIENCE, World, eventually, processes_of};
 
-/// Mounts and modules, as any init does it.
+/// The init begins with mounts and modules, as any init does.
 const BEGIN: &str = "#!/bin/sh
 mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev
 for module in $(cat /etc/weft/modules); do insmod $module; done
@@ -27,7 +27,7 @@ fn recipe() -> Image {
     .unwrap()
 }
 
-/// The recipe's initramfs with another init: the kernel unpacks one archive over the other.
+/// Makes the recipe's initramfs with another init: the kernel unpacks one archive over the other.
 fn initramfs(world: &World, image: &Image, name: &str, init: &str) -> PathBuf {
     let mut bytes = fs::read(&image.initramfs).unwrap();
     let entry = newc::Builder::new("init").ino(1).mode(0o100_755).nlink(1);
@@ -41,7 +41,7 @@ fn initramfs(world: &World, image: &Image, name: &str, init: &str) -> PathBuf {
     path
 }
 
-/// What `weft up -d` of a lab that cannot start says; nothing of the lab is left but its logs.
+/// Returns the message of `weft up -d` for a lab that cannot start; only logs of the lab are left.
 fn failure(world: &World, lab: &str) -> String {
     world.file("lab.toml", lab);
     let output = world.run(&["up", "--detach", "--accel", "tcg", "lab.toml"]);
@@ -105,7 +105,7 @@ fn a_guest_without_agent_is_called_so_and_a_seed_brings_the_agent() {
         "plain",
         "printf '\\nn1 login: ' >/dev/console; exec sleep 1000000\n",
     );
-    // What cloud-init would do, in short.
+    // This does what cloud-init would do, in short.
     let seeded = "modprobe isofs && mkdir /seed && mount -t iso9660 -o ro /dev/vda /seed
 cp /seed/weft-agent /bin/seeded-agent
 exec /bin/seeded-agent serve
@@ -123,7 +123,7 @@ exec /bin/seeded-agent serve
         (&nodes[0]["phase"], &nodes[1]["phase"]),
         (&"no-agent".into(), &"ready".into())
     );
-    // On a busy machine it may have been silent for a while before.
+    // On a busy machine the guest may have been silent for a while before.
     eventually("a login prompt", || {
         world.json(&["ps"])[0]["note"] == "it waits for a login on its serial line"
     });
@@ -136,7 +136,7 @@ exec /bin/seeded-agent serve
             "{said}"
         );
     }
-    assert!(began.elapsed().as_secs() < 30, "nobody waited for an agent");
+    assert!(began.elapsed().as_secs() < 30, "no time was spent on an agent");
 
     let seed = world.guest(
         "n2",
@@ -151,18 +151,18 @@ exec /bin/seeded-agent serve
     ] {
         assert!(seed.contains(part), "{part} is not in {seed}");
     }
-    // A panic of a lab that runs stops the guest, and says so.
+    // A panic in a running lab stops the guest, which is reported.
     world.run(&["exec", "-n", "n2", "--", "sh", "-c", "echo c >/proc/sysrq-trigger"]);
     eventually("n2 is stopped", || world.json(&["ps"])[1]["phase"] == "stopped");
     assert_eq!(world.json(&["ps"])[1]["note"], "kernel panic: sysrq triggered crash");
     world.ok(&["restart", "n2"]);
     world.ok(&["wait", "n2"]);
-    // One that nobody can ask.
+    // The agent of a node that is off cannot be asked.
     world.ok(&["stop", "--force", "n1"]);
     assert_eq!(world.json(&["ps"])[0]["phase"], "stopped");
 }
 
-/// The least memory that a lab file may give a node of this recipe, as the answer to less of it says.
+/// Returns the least memory that a lab file may give a node of this recipe, from the message for a smaller value.
 fn least_memory(recipe: &str) -> String {
     let text = format!("[[node]]\nname = \"n1\"\nimage = \"{recipe}\"\nmemory = \"1M\"\n");
     let error = Lab::parse(&text, "lab.toml", "lab", "/".as_ref())
@@ -184,7 +184,7 @@ fn every_recipe_boots_with_the_least_memory_that_its_nodes_may_have() {
         lab += &format!("[[node]]\nname = \"{name}\"\nimage = \"{name}\"\nmemory = \"{memory}\"\n");
     }
     assert!(recipes.len() >= 2);
-    // The recipe with another kernel, for folders of the host.
+    // This is the recipe with another kernel, for folders of the host.
     fs::create_dir(world.dir.path().join("share")).unwrap();
     lab += "[[node]]\nname = \"shared\"\nmemory = \"160M\"\nmount = [{ from = \"share\", to = \"/mnt/share\" }]\n";
     world.up(&lab);

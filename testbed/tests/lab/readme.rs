@@ -1,5 +1,5 @@
-//! The README and the book held to their word: their lab commands are run as they stand there, `vnicd` and QEMU are started with their
-//! lines, their XML is read, and what they name exists.
+//! Tests of the README and the book: their lab commands are run as they are written, `vnicd` and QEMU are started with
+//! their lines, their XML is parsed, and what they name exists.
 
 use std::{
     collections::BTreeSet,
@@ -13,19 +13,19 @@ use testbed::{cli::Cli, guest_channel::GuestChannel, image, programs, vnicd_clie
 
 use crate::support::{PATIENCE, World, eventually, qemus};
 
-/// The first page; the lab that it starts is the one of `weft init`.
+/// Text of the first page; the lab that it starts is the one of `weft init`.
 const README: &str = include_str!("../../../README.md");
 
-/// A guest on a busy machine has booted within this.
+/// Time within which a guest on a busy machine has booted.
 const BOOT_TIME_MAX: Duration = Duration::from_secs(180);
 
-/// A page: where it is, and its text.
+/// A page with its path and its text.
 struct Page {
     path: PathBuf,
     text: String,
 }
 
-/// The README and the pages of the book that are for users.
+/// Returns the README and the pages of the book that are for users.
 fn pages() -> Vec<Page> {
     let mut paths = vec![root().join("README.md")];
     let mut folders = vec![root().join("docs/book/src")];
@@ -48,14 +48,14 @@ fn pages() -> Vec<Page> {
 }
 
 impl Page {
-    /// Its code blocks of this language.
+    /// Returns the page's code blocks of this language.
     fn blocks(&self, language: &str) -> Vec<&str> {
         let fence = format!("\n```{language}\n");
         let block = |rest| str::split_once(rest, "```").expect("the block ends").0;
         self.text.split(&fence).skip(1).map(block).collect()
     }
 
-    /// Commands of its `sh` blocks, lines that go on joined, remarks taken off.
+    /// Returns the commands of the page's `sh` blocks, with continued lines joined and remarks removed.
     fn shell_commands(&self) -> Vec<String> {
         let joined: Vec<_> = self
             .blocks("sh")
@@ -67,7 +67,7 @@ impl Page {
         lines.map(command).filter(|command| !command.is_empty()).collect()
     }
 
-    /// Words between single backticks in the text, but for tables, where a `|` may be escaped.
+    /// Returns words between single backticks in the text, except in tables, where a `|` may be escaped.
     fn spans(&self) -> Vec<String> {
         let text: String = self.text.split("```").step_by(2).collect();
         let spans = text.split('`').skip(1).step_by(2);
@@ -81,7 +81,7 @@ impl Page {
             .collect()
     }
 
-    /// The commands of each `console` block, without their prompts.
+    /// Returns the commands of each `console` block, without their prompts.
     fn commands(&self) -> Vec<Vec<&str>> {
         let command = |line| str::strip_prefix(line, "$ ").expect("every line of the block is a command");
         let blocks = self.blocks("console");
@@ -92,7 +92,7 @@ impl Page {
     }
 }
 
-/// The page of the book at this path.
+/// Returns the page of the book at this path.
 fn page(path: &str) -> Page {
     let path = root().join("docs/book/src").join(path);
     let found = pages().into_iter().find(|page| page.path == path);
@@ -103,7 +103,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// The search path with weft's own programs first.
+/// Returns the search path with weft's own programs first.
 fn path() -> std::ffi::OsString {
     let weft = Path::new(env!("CARGO_BIN_EXE_weft")).parent().unwrap();
     let mut path = std::ffi::OsString::from(weft);
@@ -117,7 +117,7 @@ fn path() -> std::ffi::OsString {
 #[test]
 fn the_commands_of_the_readme_work_as_typed() {
     let pages = pages();
-    // The README and the quickstart begin with the same lab: it is started once.
+    // The README and the quickstart begin with one lab, which is started once.
     let mut done = BTreeSet::new();
     for page in &pages {
         for block in page.commands() {
@@ -126,7 +126,7 @@ fn the_commands_of_the_readme_work_as_typed() {
                 continue;
             }
             let world = World::new(None);
-            // Lab files that a page shows say their names in their first lines.
+            // Lab files that a page shows begin with their names.
             for text in page.blocks("toml") {
                 let name = text.lines().next().and_then(|line| line.strip_prefix("# "));
                 world.file(name.expect("a file name"), text);
@@ -142,7 +142,7 @@ fn the_commands_of_the_readme_work_as_typed() {
     );
 }
 
-/// What a line prints that is typed in this folder; it must succeed.
+/// Returns what a line prints that is typed in this folder; it must succeed.
 fn typed(world: &World, folder: &Path, line: &str) -> String {
     let output = Command::new("sh")
         .args(["-c", line])
@@ -195,7 +195,7 @@ fn the_labs_of_the_readme_print_tables_as_shown() {
     let world = World::new(None);
     typed(&world, world.dir.path(), "weft init");
     let pages = pages();
-    // Those with messages have a test of their own.
+    // Sessions with messages have a separate test.
     let sessions = pages
         .iter()
         .filter(|page| !page.path.ends_with("open-mx.md"))
@@ -211,7 +211,7 @@ fn the_labs_of_the_readme_print_tables_as_shown() {
                 said = typed(&world, &folder, &format!("{command} 2>&1"));
                 continue;
             }
-            // Counts and times differ. What is counted, and of whom, does not.
+            // Counts and times differ. What is counted, and for which card, does not.
             let is_heading = line
                 .split_whitespace()
                 .all(|word| word.to_uppercase() == word && word.len() > 1);
@@ -225,7 +225,7 @@ fn the_labs_of_the_readme_print_tables_as_shown() {
     assert!(tables >= 5, "{tables}");
 }
 
-/// Whether `weft` understands these words; a verb that is only named may lack its arguments.
+/// Checks that `weft` understands these words; a verb that is only named may lack its arguments.
 fn check_weft(command: &str) {
     let words = command.split('|').next().unwrap_or_default().split_whitespace();
     if let Err(error) = Cli::try_parse_from(words) {
@@ -245,7 +245,7 @@ fn check_weft(command: &str) {
 fn what_the_readme_names_exists() {
     let (mut scripts, mut verbs, mut files) = (0, 0, 0);
     let mut pages = pages();
-    // Its examples are those of `--help`, and tested there.
+    // The examples on this page are those of `--help`, and tested there.
     pages.retain(|page| !page.path.ends_with("labs/verbs.md"));
     for command in pages
         .iter()
@@ -262,7 +262,7 @@ fn what_the_readme_names_exists() {
             match (script, words.first()) {
                 ("weft", Some(_)) => check_weft(&format!("weft {}", words.join(" "))),
                 ("bench", Some(what)) => assert!(text.contains(&format!("\n{what})\n")), "{command}"),
-                // Files that it is given: `scripts/test` runs these.
+                // These get files: `scripts/test` runs them.
                 ("strategy", Some(_)) | (_, None) => {}
                 _ => panic!("`{command}` in the documents is unknown"),
             }
@@ -300,7 +300,7 @@ fn the_libvirt_guest_of_the_readme_has_what_a_vhost_user_card_needs() {
             .unwrap_or_else(|| panic!("no {attribute} of {names:?}"))
             .to_owned()
     };
-    // The backend maps the guest's memory, connects to nobody, and may be started again.
+    // The backend maps the guest's memory, connects to no other process, and may be started again.
     assert_eq!(value(&["memoryBacking", "source"], "type"), "memfd");
     assert_eq!(value(&["memoryBacking", "access"], "mode"), "shared");
     assert_eq!(value(&["interface"], "type"), "vhostuser");
@@ -361,7 +361,7 @@ fn guests_of_ones_own_reach_each_other_with_the_lines_of_the_readme() {
     });
     let mut control = control.unwrap();
 
-    // What the line leaves to the user is a machine that boots: ours, with its agent to talk to.
+    // The line leaves a bootable machine to the user: here it is ours, with an agent to talk to.
     let image = image::build(
         &image::Recipe::minimal(),
         &image::Cache::open_default().unwrap(),
@@ -369,7 +369,7 @@ fn guests_of_ones_own_reach_each_other_with_the_lines_of_the_readme() {
         &mut |_| {},
     )
     .unwrap();
-    // One guest per QEMU: the line as it stands, and changed as the page says for newer ones.
+    // There is one guest per QEMU: the line as it is written, and changed as the page says for newer ones.
     let mut qemus = qemus();
     qemus.resize(2, None);
     let mut guests = Vec::new();
@@ -428,7 +428,7 @@ fn guests_of_ones_own_reach_each_other_with_the_lines_of_the_readme() {
     assert_eq!(ports.len(), 2);
 }
 
-/// Whether what the page says of QEMU 9.2 and newer applies.
+/// Returns whether what the page says of QEMU 9.2 and newer applies.
 fn newer_than_7(binary: &Path) -> bool {
     let output = Command::new(binary).arg("-version").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! A running lab follows its file: what changed is done, and nothing else is touched.
+//! Tests that a running lab is reconciled with its file: what changed is done, and nothing else is touched.
 
 use crate::support::{World, eventually};
 
@@ -16,7 +16,7 @@ name = \"n2\"
 nic = [{ switch = \"s1\" }]
 ";
 
-/// `n1` goes, `n2` stays on its switch, `n3` comes behind a trunk.
+/// In this file `n1` is removed, `n2` stays on its switch, `n3` is added behind a trunk.
 const AFTER: &str = "\
 name = \"grows\"
 [defaults]
@@ -69,29 +69,29 @@ fn a_running_lab_becomes_what_its_changed_file_says_and_the_rest_runs_on() {
         ),
         (address, boot)
     );
-    // By name, over the new trunk; the one that was there before has been told of the new one.
+    // The ping goes by name, over the new trunk; the node that was there before has been told of the new one.
     world.ok(&["exec", "n2", "--", "ping", "-c", "1", "-W", "10", "n3"]);
     assert!(
         !world.guest("n2", "cat /etc/hosts").contains("n1"),
         "who has gone has no name"
     );
-    let ways = world.json(&["link", "set", "n2"]);
-    for (way, direction) in ["to-guest", "from-guest"].into_iter().enumerate() {
-        let way = &ways[way];
+    let directions = world.json(&["link", "set", "n2"]);
+    for (index, direction) in ["to-guest", "from-guest"].into_iter().enumerate() {
+        let settings = &directions[index];
         assert_eq!(
-            (&way["direction"], &way["delay_ns"], &way["loss_ppm"]),
+            (&settings["direction"], &settings["delay_ns"], &settings["loss_ppm"]),
             (&direction.into(), &1_000_000.into(), &0.into())
         );
     }
 
-    // A cable alone is changed under the frames.
+    // A cable alone is changed while frames pass.
     let vnicd = world.json(&["ps"])[0]["vnicd_pid"].clone();
     world.file("lab.toml", &AFTER.replace("1ms", "2ms"));
     world.ok(&["up"]);
     assert_eq!(world.json(&["ps"])[0]["vnicd_pid"], vnicd);
     assert_eq!(world.ok(&["up"]), "lab grows: nothing to do\n");
 
-    // What vnicd refuses, and what is no lab, changes nothing.
+    // A setting that vnicd refuses, or an invalid lab, changes nothing.
     world.file("lab.toml", "name = \"grows\"\n[[node]]\nname = \"n2\"\nmemory = 7\n");
     assert_eq!(world.run(&["up"]).status.code(), Some(2));
     assert_eq!(world.json(&["ps"]).as_array().unwrap().len(), 2);
@@ -107,7 +107,7 @@ fn a_running_lab_becomes_what_its_changed_file_says_and_the_rest_runs_on() {
     world.file("lab.toml", &AFTER.replace("1ms", "2ms"));
     assert_eq!(world.ok(&["up"]), "lab grows: nothing to do\n", "it is as it was");
 
-    // A node that is stopped is started by the file that says that it is there.
+    // A node that is stopped is started by a file that contains it.
     world.run(&["exec", "n3", "--", "poweroff", "-f"]);
     eventually("n3 is stopped", || world.json(&["ps"])[0]["phase"] == "stopped");
     let said = world.ok(&["up"]);

@@ -1,4 +1,4 @@
-//! Cards seen from inside: one that is connected to itself, and the flight recorder.
+//! Tests of cards seen from inside: one that is connected to itself, and the flight recorder.
 
 use std::{
     fs,
@@ -9,9 +9,9 @@ use testbed::trace::perfetto;
 
 use crate::support::{Lines, World, eventually};
 
-/// M-CI1 on n1.eth1, and what the recorders of n1's two cards tell; nothing is set differently than it is by itself.
+/// Checks M-CI1 on n1.eth1, and the flight recorders of n1's two cards; all settings are the default ones.
 pub fn m_ci1_what_a_guest_sends_to_its_loopback_card_comes_back_and_is_counted_as_copies(world: &World) {
-    // To an address that nobody has: the frames come back all the same, and the guest counts them.
+    // The frames go to an address that no station has: they come back all the same, and the guest counts them.
     world.guest(
         "n1",
         "ip link set eth1 up promisc on; ip addr add 10.9.9.1/24 dev eth1; arp -i eth1 -s 10.9.9.2 02:00:00:00:00:02; \
@@ -37,13 +37,13 @@ pub fn m_ci1_what_a_guest_sends_to_its_loopback_card_comes_back_and_is_counted_a
     println!("{}", world.guest("n1", "nicctl -i eth1 copy-engine"));
     println!("{}", world.ok(&["nic", "copy-engine"]));
 
-    // It is at no switch: nobody else's frames are there, and it has no cable to pull.
+    // The card is at no switch: it gets no frames of others, and has no cable to pull.
     world.guest("n2", "ping -c 3 -i 0.05 n1");
     assert_eq!(world.stats("n1.eth1")["switch"]["in_frames"], 0);
     let refused = world.run(&["link", "set", "n1.eth1", "down"]);
     let sentence = String::from_utf8_lossy(&refused.stderr);
     assert!(sentence.contains("connected to itself"), "{sentence}");
-    // Of a node, it is left out.
+    // It is left out when a whole node is named.
     let whole: serde_json::Value = serde_json::from_str(&world.ok(&["--json", "link", "set", "n1", "up"])).unwrap();
     let cards = whole.as_array().unwrap().iter().map(|row| row["nic"].as_str());
     assert!(cards.eq([Some("n1.eth0"), Some("n1.eth0")]), "{whole}");
@@ -73,7 +73,7 @@ pub fn m_ci1_what_a_guest_sends_to_its_loopback_card_comes_back_and_is_counted_a
     flight_recorders_tell_what_cards_do_until_ctrl_c(world);
 }
 
-/// What the flight recorders of running cards say, for a while and until Ctrl-C.
+/// Reads the flight recorders of running cards, for a while and until Ctrl-C.
 fn flight_recorders_tell_what_cards_do_until_ctrl_c(world: &World) {
     let mut pings = Lines::of(world.spawn(&["exec", "-n", "n2", "--", "ping", "-i", "0.05", "n1"]));
     eventually("answers", || pings.so_far().len() > 3);

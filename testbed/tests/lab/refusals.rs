@@ -1,4 +1,4 @@
-//! What cannot be is refused with one sentence, and nothing is left running.
+//! Tests that impossible requests are refused with one sentence, and nothing is left running.
 
 use std::{
     path::Path,
@@ -8,13 +8,13 @@ use std::{
 
 use crate::support::{PAIR, PATIENCE, World, processes_of};
 
-/// Runs `weft up` with `prepare` and gives the one sentence that it ends with.
+/// Runs `weft up` with `prepare` and returns the one sentence that it ends with.
 fn refused(world: &World, lab: &str, prepare: impl FnOnce(&mut Command)) -> String {
     world.file("lab.toml", lab);
     let mut command = world.command(&["up", "--detach", "--accel", "tcg"]);
     prepare(&mut command);
     let said = sentence(&command.output().unwrap(), 1);
-    // The logs of guests that ran stay until somebody cleans.
+    // The logs of guests that ran stay until `weft clean`.
     let logs = format!("; logs are in {}/", world.labs().display());
     assert_eq!(world.labs().exists(), said.contains(&logs), "no file is left: {said}");
     world.ok(&["clean"]);
@@ -27,7 +27,7 @@ fn refused(world: &World, lab: &str, prepare: impl FnOnce(&mut Command)) -> Stri
     said
 }
 
-/// The sentence that a failed `weft` ends with: one line, and before it nothing but what it was doing.
+/// Returns the sentence that a failed `weft` ends with: one line, preceded only by its progress.
 fn sentence(output: &Output, code: i32) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{said}");
@@ -52,16 +52,16 @@ fn sentence(output: &Output, code: i32) -> String {
     last.to_owned()
 }
 
-/// `weft ARGS` with the folder `disk` of the world on a file system of its own of this size, in a mount namespace of its
-/// own; then, on standard output, the files that are left there. Root may do that, and others where the kernel lets
-/// them have a user namespace.
+/// Makes `weft ARGS` with the folder `disk` of the world on a separate file system of this size, in a private mount
+/// namespace; then it prints on standard output the files that are left there. Root may do that, and other users where
+/// the kernel allows them a user namespace.
 fn on_a_small_disk(world: &World, disk: &Path, size: &str, args: &[&str]) -> Command {
     let mut unshare = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
     }
-    // In a root that is no mount point (a plain chroot), a mount namespace cannot be made private: what is mounted there is
-    // taken away again, wherever else it may be seen.
+    // In a root that is no mount point (a plain chroot), a mount namespace cannot be made private: what is mounted
+    // there is unmounted again, wherever else it may be visible.
     let private = Command::new("unshare").args(["--mount", "true"]).output();
     if rustix::process::geteuid().is_root() && !private.is_ok_and(|output| output.status.success()) {
         unshare.args(["--propagation", "unchanged"]);
@@ -196,7 +196,7 @@ fn a_qemu_that_dies_is_quoted() {
         said.contains("did not boot: QEMU ended at once (exit status 3): broken on purpose"),
         "{said}"
     );
-    assert!(began.elapsed() < PATIENCE / 4, "nobody waits for it");
+    assert!(began.elapsed() < PATIENCE / 4, "no time is spent on waiting for it");
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_full_disk_is_one_sentence_and_leaves_nothing() {
     world.file("lab.toml", PAIR);
     let small = world.dir.path().join("small");
     std::fs::create_dir(&small).unwrap();
-    // It is full after the first, the second or the third file that a lab writes there.
+    // The disk is full after the first, the second or the third file that a lab writes there.
     for size in ["4k", "8k", "12k"] {
         let up = ["up", "--detach", "--accel", "tcg"];
         let output = on_a_small_disk(&world, &small, size, &up)
@@ -228,7 +228,7 @@ fn a_full_disk_is_one_sentence_and_leaves_nothing() {
 fn a_disk_that_is_full_before_the_guest_image_is_made_is_one_sentence() {
     let world = World::new(None);
     world.file("lab.toml", PAIR);
-    // The packages are there, but there is no room for what is made of them.
+    // The packages are there, but there is no room for the image made of them.
     let cache = testbed::image::Cache::open_default().unwrap();
     let filling = world.dir.path().join("filling");
     std::fs::create_dir_all(filling.join("weft")).unwrap();
@@ -272,7 +272,7 @@ fn a_disk_that_is_full_before_the_guest_image_is_made_is_one_sentence() {
 
 #[test]
 fn a_taken_socket_is_one_sentence() {
-    // Somebody else's socket is where the folder of all labs should be, or the folder of this one.
+    // A socket of another program is where the folder of all labs should be, or the folder of this one.
     let world = World::new(None);
     for (path, folder) in [("weft", None), ("weft/pair", Some("weft"))] {
         let path = world.dir.path().join(path);

@@ -1,4 +1,4 @@
-//! Another `vnicd` under running guests, with every setting that a card or a cable can have.
+//! Tests of another `vnicd` under running guests, with every setting that a card or a cable can have.
 
 use std::{
     fs,
@@ -23,21 +23,21 @@ use crate::{
     support::{Lines, World, eventually, signal},
 };
 
-/// Two guests on two switches; one has a card that is connected to itself, the other one several queues.
+/// A lab of two guests on two switches; one has a card that is connected to itself, the other one several queues.
 const EVERYTHING: &str = "name = \"pair\"\n[[switch]]\nname = \"s1\"\n[[switch]]\nname = \"s2\"\n\
      [[trunk]]\nbetween = [\"s1\", \"s2\"]\n\
      [[node]]\nname = \"n1\"\nnic = [{ switch = \"s1\" }, { loopback = true }]\n\
      [[node]]\nname = \"n2\"\nnic = [{ switch = \"s2\", queue_pairs = 2 }]\n";
 
-/// The longest pause that a guest may see: a reload takes some ten milliseconds, and the machine is busy.
+/// Longest pause that a guest may see: a reload takes some ten milliseconds, and the machine is busy.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Options of a cable that change everything about it and harm next to no frame.
+/// Options of a cable that change all its settings and harm next to no frame.
 const CABLE: &str = "--rate 1Gbit --burst 9K --delay 1ms --jitter 2ns --distribution normal --jitter-reorders on \
      --queue 300packets --ecn-threshold 290packets --mtu 8000 --loss gemodel,1ppm,99%,1%,1ppm --loss-every 1000000 \
      --reorder 2ppm --reorder-delay 3us --duplicate 4ppm --corrupt 5ppm --corrupt-past-fcs on --seed 6";
 
-/// Everything that is set on cards, cables and groups, as `vnicd` tells those who watch.
+/// Returns all settings of cards, cables and groups, as `vnicd` reports them to watchers.
 fn settings(world: &World) -> Vec<SettingsEvent> {
     let watch = vnicd(world).watch().unwrap();
     watch.take_while(|event| *event != SettingsEvent::Watching).collect()
@@ -47,7 +47,7 @@ fn vnicd(world: &World) -> VnicdClient {
     VnicdClient::connect(&world.labs().join("pair/vnicd.sock")).unwrap()
 }
 
-/// Changes every setting there is, on the host and inside guests, and gives them as they are then.
+/// Changes every setting, on the host and inside guests, and returns them as they are then.
 fn set_everything(world: &World) -> Vec<SettingsEvent> {
     let words = |text: &str| world.ok(&text.split_whitespace().collect::<Vec<_>>());
     words("nic coalesce n1.eth0 stream --delay 300us --frames 9 --marks off");
@@ -68,7 +68,7 @@ fn set_everything(world: &World) -> Vec<SettingsEvent> {
         let change = DmaChange::from(&DmaSettings::new(1_000, 10_000_000_000, 2));
         vnicd(world).change(port, &change).unwrap();
     }
-    // In band: one queue differs from the other one.
+    // The change is made in band: one queue differs from the other one.
     world.guest("n2", "nicctl coalesce open-mx --delay-us 200 --frames 5 --marks off");
     world.guest("n2", "nicctl coalesce timeout --delay-us 90 --queue 1");
     world.guest("n2", "nicctl watchdog 300us --queue 1");
@@ -79,7 +79,7 @@ fn set_everything(world: &World) -> Vec<SettingsEvent> {
 
     let all = settings(world);
     for event in &all {
-        // Whoever adds a setting adds it here, and sets it above.
+        // A new setting has to be added here, and set above.
         match event {
             SettingsEvent::Port {
                 port,
@@ -103,13 +103,13 @@ fn set_everything(world: &World) -> Vec<SettingsEvent> {
                 assert_eq!(*misorder != MisorderSettings::default(), n1);
                 assert_eq!(groups.is_empty(), looped);
                 assert_eq!(vlans.is_none(), looped);
-                for way in [&link.to_guest, &link.from_guest] {
-                    all_changed(way, !looped);
+                for link in [&link.to_guest, &link.from_guest] {
+                    all_changed(link, !looped);
                 }
             }
             SettingsEvent::Trunk { link, .. } => [&link.a_to_b, &link.b_to_a]
                 .into_iter()
-                .for_each(|way| all_changed(way, true)),
+                .for_each(|link| all_changed(link, true)),
             SettingsEvent::Group { group, tree } => assert_eq!((*group, tree.as_str()), (7, "chain")),
             SettingsEvent::Watching => unreachable!("it is the last"),
         }
@@ -118,8 +118,8 @@ fn set_everything(world: &World) -> Vec<SettingsEvent> {
     all
 }
 
-/// Whether everything about one way of a cable differs from what it is by itself, or (not `changed`) nothing.
-fn all_changed(way: &LinkSettings, changed: bool) {
+/// Checks that all settings of one direction of a cable differ from the default, or (not `changed`) none.
+fn all_changed(link: &LinkSettings, changed: bool) {
     let LinkSettings {
         up,
         rate_bps,
@@ -142,8 +142,8 @@ fn all_changed(way: &LinkSettings, changed: bool) {
         loss_leave_ppm,
         loss_in_burst_ppm,
         loss_every,
-    } = way;
-    // One that is down is a test of its own: nothing passes it.
+    } = link;
+    // A cable that is down has a separate test, since nothing passes it.
     assert!(*up);
     let ideal = LinkSettings::default();
     let differs = [
@@ -168,10 +168,10 @@ fn all_changed(way: &LinkSettings, changed: bool) {
         *corrupt_past_fcs != ideal.corrupt_past_fcs,
         *seed != ideal.seed,
     ];
-    assert!(differs.iter().all(|differs| *differs == changed), "{way:?}");
+    assert!(differs.iter().all(|differs| *differs == changed), "{link:?}");
 }
 
-/// `weft` that says on its standard error when it has begun.
+/// Starts a `weft` that reports on its standard error when it has begun.
 fn recording(world: &World, args: &[&str]) -> Lines {
     let mut child = world.spawn(args);
     let mut told = String::new();
@@ -189,14 +189,14 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// A program of this test in a folder of its own.
+/// Writes a program of this test to a separate folder.
 fn program(folder: &Path, contents: &[u8]) -> PathBuf {
     fs::create_dir_all(folder).unwrap();
     let new = folder.join("vnicd.new");
     fs::write(&new, contents).unwrap();
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
     let path = folder.join("vnicd");
-    // As builds do it: the file of the running one stays what it is.
+    // The file is replaced as builds do it: the file of the running program does not change.
     fs::rename(&new, &path).unwrap();
     path
 }
@@ -224,7 +224,7 @@ fn another_vnicd_is_swapped_in_with_every_setting_and_one_that_fails_is_not(worl
         eventually(what, || pings.so_far().len() > answered + 10);
     };
     goes_on("answers");
-    // What goes on over a reload: a trace, a capture, timers of a guest.
+    // These continue over a reload: a trace, a capture, timers of a guest.
     let at = |name: &str| world.dir.path().join(name).to_str().unwrap().to_owned();
     let (traced, captured) = (at("trace.json"), at("capture.pcapng"));
     let mut trace = recording(world, &["nic", "trace", "n1", "--card", "0", "--out", &traced]);
@@ -252,7 +252,7 @@ fn another_vnicd_is_swapped_in_with_every_setting_and_one_that_fails_is_not(worl
             .unwrap()
     };
 
-    // A rebuilt one: the same but for its last bytes.
+    // The rebuilt program differs only in its last bytes.
     let rebuilt = [&fs::read(&real).unwrap()[..], b"rebuilt"].concat();
     program(&folder, &rebuilt);
     let first = world.pid("vnicd_pid");
@@ -266,7 +266,7 @@ fn another_vnicd_is_swapped_in_with_every_setting_and_one_that_fails_is_not(worl
     assert_eq!((settings(world), boots()), (before.clone(), booted.clone()));
     assert_eq!(world.json(&["ps"])[0]["vnicd_restarts"], 0, "nothing was killed");
     assert!(looped("5") >= 5);
-    // On a busy machine it may be due by now; it rings in this vnicd then.
+    // On a busy machine the timer may be due by now; it fires in this vnicd then.
     let timers = world.stats("n2")["timers"].clone();
     let sum = ["armed_now", "rung_once"].map(|what| timers[what].as_u64().unwrap());
     assert_eq!(sum.iter().sum::<u64>(), 2, "{timers}");
@@ -293,30 +293,31 @@ fn another_vnicd_is_swapped_in_with_every_setting_and_one_that_fails_is_not(worl
     let text = fs::read_to_string(&traced).unwrap();
     perfetto::check(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     assert_eq!(text.matches("\"eth0 queue 0\"").count(), 2, "a track for each vnicd");
-    // It rang when it was due, and the clock goes on.
+    // The timer fired when it was due, and the clock continues.
     timer.wait();
     let rang = timer.so_far();
     assert!(rang[0].1.starts_with("timer 9 rang after"), "{rang:?}");
     println!("{}", rang[0].1);
     assert_eq!(world.stats("n2")["timers"]["rung_once"], 1);
     assert_eq!(armed(), 1);
-    // Both members still hear each other.
+    // Both members still receive each other's packets.
     let script = "nicctl group receive 7 --count 3 --timeout-s 60 & \
                   until grep -qi 88b6 /proc/net/packet; do sleep 0.05; done; echo ready; wait";
     let mut receiver = Lines::of(world.spawn(&["exec", "-n", "n2", "--", "sh", "-c", script]));
     eventually("a receiver", || !receiver.so_far().is_empty());
-    // One at a time: what is sent at once may overtake on these cables, and a card takes no packet after a later one.
+    // Packets go one at a time: several in flight may overtake on these cables, and a card takes no packet after a
+    // later one.
     world.guest("n1", "for packet in 1 2 3; do nicctl group send 7 --count 1; done");
     receiver.wait();
     let received = format!("{:?}", receiver.so_far());
-    // Wherever one is lost, some counter has it.
+    // Every lost frame is in some counter.
     let counts = ["n1", "n2"].map(|node| {
         let stats = world.stats(node);
         ["rx", "tx", "groups", "multicast", "multicast_refused", "link", "switch"].map(|what| stats[what].to_string())
     });
     assert!(received.contains("3 packets"), "{received}\n{counts:#?}");
 
-    // One that does not start is found out before the running one ends.
+    // A program that does not start is detected before the running one ends.
     program(&folder, b"#!/bin/sh\necho no such luck >&2\nexit 3\n");
     let output = reload();
     println!("{}", said(&output));
@@ -325,7 +326,8 @@ fn another_vnicd_is_swapped_in_with_every_setting_and_one_that_fails_is_not(worl
     assert_eq!(world.pid("vnicd_pid"), second);
     goes_on("answers after a refusal");
 
-    // One that fails only with the real sockets, in the place of the running file: that file is started again.
+    // This program fails only with the real sockets, in the place of the running file: the running file is started
+    // again.
     let script = format!(
         "#!/bin/sh\ncase \"$*\" in *trial.json*) exec {} \"$@\";; esac\necho not today >&2\nexit 4\n",
         real.display()
@@ -335,8 +337,8 @@ fn another_vnicd_is_swapped_in_with_every_setting_and_one_that_fails_is_not(worl
     println!("{}", said(&output));
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("the old one runs again") && said(&output).contains("not today"));
-    goes_on("answers after a way back");
-    // And it is the one that is started whenever it is killed.
+    goes_on("answers after the return");
+    // That program is also started whenever vnicd is killed.
     signal(world.pid("vnicd_pid"), Signal::KILL);
     // A verb that comes in between waits for it.
     world.ok(&["nic", "stats", "n1"]);

@@ -1,10 +1,11 @@
-//! Traffic after a guest's reboot, its driver's end and new start, and the end of its QEMU: it goes on. On every QEMU.
+//! Tests of traffic after a guest's reboot, its driver's end and new start, and the end of its QEMU: it continues. They
+//! run on every QEMU.
 
 use rustix::process::Signal;
 
 use crate::support::{Lines, PAIR, World, eventually, qemus, signal};
 
-/// A value of `ps` about n2.
+/// Returns a value of `ps` about n2.
 fn of_n2(world: &World, what: &str) -> serde_json::Value {
     world.json(&["ps"])[1][what].clone()
 }
@@ -13,7 +14,8 @@ fn boot_id(world: &World) -> String {
     world.guest("n2", "cat /proc/sys/kernel/random/boot_id")
 }
 
-/// n1 has never stopped to send to n2; now it gets answers to what it sends from now on, and n2 reaches n1 as well.
+/// Checks that n1, which never stopped sending to n2, gets answers to what it sends from now on, and that n2 reaches n1
+/// as well.
 fn traffic_is_back(world: &World, what: &str, pings: &Lines) {
     let seqs = || -> Vec<u64> {
         let lines = pings.so_far();
@@ -27,7 +29,7 @@ fn traffic_is_back(world: &World, what: &str, pings: &Lines) {
     let before = world.stats("n2");
     let said = world.guest("n2", "ping -c 5 -i 0.1 -W 10 n1");
     assert!(said.contains("5 packets received"), "{what}: {said}");
-    // It went through the same card, with its receive interrupts.
+    // The traffic went through the card, with its receive interrupts.
     let after = world.stats("n2");
     let grown = |a: &str, b: &str| after[a][b].as_u64().unwrap() - before[a][b].as_u64().unwrap();
     assert!(
@@ -50,7 +52,7 @@ fn traffic_resumes_after_a_reboot_a_driver_bound_anew_and_a_killed_qemu() {
         let mut pings = Lines::of(world.spawn(&["exec", "-n", "n1", "--", "ping", "-i", "0.05", "n2"]));
         traffic_is_back(&world, "at first", &pings);
 
-        // The driver lets go of the card and takes it again, twice.
+        // The driver releases the card and takes it again, twice.
         for _ in 0..2 {
             let card = world.guest("n2", "basename $(readlink -f /sys/class/net/eth0/device)");
             let driver = "/sys/bus/virtio/drivers/virtio_net";
@@ -64,7 +66,11 @@ fn traffic_resumes_after_a_reboot_a_driver_bound_anew_and_a_killed_qemu() {
 
         let (boot, process) = (boot_id(&world), of_n2(&world, "pid"));
         let rebooted = world.run(&["exec", "-n", "n2", "--", "reboot"]);
-        assert_eq!(rebooted.status.code(), Some(125), "nobody is left to say how it ended");
+        assert_eq!(
+            rebooted.status.code(),
+            Some(125),
+            "no agent is left to report how it ended"
+        );
         assert_eq!(of_n2(&world, "phase"), "booting");
         world.ok(&["wait", "n2"]);
         assert_eq!(of_n2(&world, "phase"), "ready");

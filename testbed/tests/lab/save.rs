@@ -1,4 +1,5 @@
-//! `weft save` and `weft up --restore`: guests, their connections, and what is set on their cards go on. On every QEMU.
+//! Tests of `weft save` and `weft up --restore`: guests, their connections, and the settings of their cards continue.
+//! They run on every QEMU.
 
 use std::{
     io::{BufRead, BufReader},
@@ -10,17 +11,17 @@ use testbed::save::Saved;
 
 use crate::support::{World, eventually, qemus, signal};
 
-/// Two queue pairs each; one guest uses both, the other one of them.
+/// A lab with two queue pairs each; one guest uses both, the other one of them.
 const LAB: &str = "name = \"pair\"\n\
     [[node]]\nname = \"n1\"\ncpus = 2\nnic = [{ queue_pairs = 2 }]\n\
     [[node]]\nname = \"n2\"\nnic = [{ queue_pairs = 2 }]\n";
 
-/// Numbers, one after the other, into a connection, and what comes from there into a file in memory.
-fn talk(way: &str) -> String {
-    format!("(i=0; while sleep 0.02; do i=$((i+1)); echo $i; done) | setsid nc {way} >/tmp/heard 2>/dev/null &")
+/// Makes a script that sends consecutive numbers to a connection, and writes what it receives to a file in memory.
+fn talk(arguments: &str) -> String {
+    format!("(i=0; while sleep 0.02; do i=$((i+1)); echo $i; done) | setsid nc {arguments} >/tmp/heard 2>/dev/null &")
 }
 
-/// How far the node has heard the other one count; nothing is missing, and nothing came twice.
+/// Returns how far the node has received the other one's count; nothing is missing, and nothing came twice.
 fn heard(world: &World, node: &str) -> usize {
     let text = world.guest(node, "cat /tmp/heard");
     let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
@@ -32,7 +33,7 @@ fn heard(world: &World, node: &str) -> usize {
     numbers.len()
 }
 
-/// Both hear each other over the connection that was there from the beginning.
+/// Checks that both receive from each other over the connection that was there from the beginning.
 fn they_talk_on(world: &World, when: &str) {
     for node in ["n1", "n2"] {
         let before = heard(world, node);
@@ -40,7 +41,7 @@ fn they_talk_on(world: &World, when: &str) {
     }
 }
 
-/// What is set on cards and cables, without what was counted.
+/// Returns the settings of cards and cables, without counters.
 fn settings(world: &World) -> Vec<serde_json::Value> {
     let groups = world.json(&["nic", "group", "list"]);
     let groups = groups.as_array().expect("a list").iter();
@@ -55,7 +56,7 @@ fn settings(world: &World) -> Vec<serde_json::Value> {
     settings
 }
 
-/// Frames of a node's receive queues.
+/// Returns the frames of a node's receive queues.
 fn frames_per_queue(world: &World, node: &str) -> Vec<u64> {
     let queues = world.json(&["nic", "queues", node]);
     let queues = queues.as_array().expect("a list").iter();
@@ -64,7 +65,7 @@ fn frames_per_queue(world: &World, node: &str) -> Vec<u64> {
         .collect()
 }
 
-/// Whoever waits for a save goes away in its middle: the guests go on, and nothing half-written stays.
+/// The client of a save leaves in its middle: the guests continue, and no partial save stays.
 fn a_save_that_nobody_wants_leaves_nothing(world: &World) {
     let mut client = world.spawn(&["save", "unwanted"]);
     let said = BufReader::new(client.stderr.take().unwrap())
@@ -77,7 +78,7 @@ fn a_save_that_nobody_wants_leaves_nothing(world: &World) {
     let left = |name: &str| world.dir.path().join(name).exists();
     eventually("the half-written save is gone", || !left(".unwanted.partial"));
     if left("unwanted") {
-        // It was complete before anybody heard of the signal.
+        // The save was complete before the signal arrived.
         let whole = Saved::open(&world.dir.path().join("unwanted")).unwrap();
         whole.verify(&mut |_| ()).unwrap();
     }
@@ -134,7 +135,7 @@ fn a_saved_lab_goes_on_with_its_connections_queues_and_settings() {
         }
         they_talk_on(&world, "after the restore");
         assert_eq!(settings(&world), set);
-        // Flows of many ports meet both queues of the one, in both directions.
+        // Flows of many ports use both queues of one node, in both directions.
         world.guest(
             "n2",
             "for port in $(seq 7100 7116); do nc -w 1 n1 $port </dev/null; done; true",
@@ -159,7 +160,7 @@ fn boot_id(world: &World) -> String {
     world.guest("n1", "cat /proc/sys/kernel/random/boot_id")
 }
 
-/// `weft` fails with a sentence.
+/// Checks that `weft` fails with a sentence.
 fn refused(world: &World, args: &[&str], sentence: &str) {
     let output = world.run(args);
     let said = String::from_utf8_lossy(&output.stderr);

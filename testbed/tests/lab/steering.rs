@@ -1,24 +1,24 @@
-//! Receive queues that follow endpoints, and marks and frames out of order, in guests on every QEMU.
+//! Tests of receive queues that follow endpoints, and of marks and frames out of order, in guests on every QEMU.
 
 use serde_json::Value;
 
 use crate::support::{Lines, World, eventually, qemus};
 
-/// The second guest has a processor and a queue pair for each of two endpoints.
+/// A lab whose second guest has a processor and a queue pair for each of two endpoints.
 const TWO_QUEUES: &str =
     "name = \"queues\"\n[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\ncpus = 2\nnic = [{ queue_pairs = 2 }]\n";
 
-/// Messages of a measurement; other traffic of a quiet lab is far less.
+/// Number of messages of a measurement; other traffic of a quiet lab is far less.
 const MESSAGES: u64 = 40;
 
-/// Frames that each receive queue of n2 has got.
+/// Returns the frames that each receive queue of n2 has received.
 fn frames(world: &World) -> [u64; 2] {
     let queues = world.json(&["nic", "queues", "n2"]);
     assert_eq!(queues.as_array().map(Vec::len), Some(2), "{queues}");
     [0, 1].map(|queue| queues[queue]["frames"].as_u64().unwrap())
 }
 
-/// By how much the queues' frames grow meanwhile.
+/// Returns by how much the queues' frames grow meanwhile.
 fn grown(world: &World, meanwhile: impl FnOnce()) -> [u64; 2] {
     let before = frames(world);
     meanwhile();
@@ -26,7 +26,7 @@ fn grown(world: &World, meanwhile: impl FnOnce()) -> [u64; 2] {
     [after[0] - before[0], after[1] - before[1]]
 }
 
-/// Interrupts that n2 has taken for each receive queue, where its QEMU tells them apart.
+/// Returns the interrupts that n2 has taken for each receive queue, where its QEMU distinguishes them.
 fn taken(world: &World) -> Option<[u64; 2]> {
     let table = world.guest("n2", "cat /proc/interrupts");
     let of = |queue: u8| {
@@ -42,7 +42,7 @@ fn taken(world: &World) -> Option<[u64; 2]> {
     Some([of(0)?, of(1)?])
 }
 
-/// Messages from n1 to an endpoint of n2 and back, of one length.
+/// Sends messages of one length from n1 to an endpoint of n2 and back.
 fn messages(world: &World, endpoint: u8, length: u64) {
     let end = length + 1;
     let said = world.guest(
@@ -61,7 +61,7 @@ fn misordered(world: &World) -> [u64; 3] {
     ["moved", "cleared", "kept"].map(|name| row[name].as_u64().unwrap())
 }
 
-/// The book's table of what stock `ethtool` does in a guest: commands, and what they say among other things.
+/// Rows of the book's table about stock `ethtool` in a guest: commands, and a part of their output.
 const ETHTOOL: [(&str, &str); 8] = [
     ("ethtool -c eth0", "rx-usecs: 0"),
     ("ethtool -c eth0", "rx-frames: 1"),
@@ -110,7 +110,7 @@ fn m_gf9_each_endpoint_has_its_queue_and_m_gf6_marks_and_frames_out_of_order_los
         eventually("two servers", || {
             servers.iter().all(|server| !server.so_far().is_empty())
         });
-        // The authority of n2 asks the card for it.
+        // The authority of n2 requests this from the card.
         eventually("steering by endpoint", || {
             world.json(&["nic", "steering", "n2"])[0]["mode"] == "endpoint"
         });
@@ -131,7 +131,7 @@ fn m_gf9_each_endpoint_has_its_queue_and_m_gf6_marks_and_frames_out_of_order_los
         }
         let [own, other] = grown(&world, || messages(&world, 0, 16));
         assert!(own >= MESSAGES && other < MESSAGES / 2, "endpoint 0: {own} and {other}");
-        // Another table: both endpoints on queue 1.
+        // In another table both endpoints are on queue 1.
         world.ok(&["nic", "steering", "n2", "--endpoints", "1"]);
         let [other, own] = grown(&world, || messages(&world, 0, 16));
         assert!(
@@ -140,7 +140,7 @@ fn m_gf9_each_endpoint_has_its_queue_and_m_gf6_marks_and_frames_out_of_order_los
         );
         world.guest("n2", "nicctl steering --endpoints even");
 
-        // Connections from many ports to one that nobody listens on: each is a flow of its own.
+        // Connections from many ports go to one without listener: each is a separate flow.
         let by_flow = || world.stats("n2")["steering"]["by_flow"].as_u64().unwrap();
         let before = by_flow();
         let flows = grown(&world, || {
@@ -167,7 +167,7 @@ fn m_gf9_each_endpoint_has_its_queue_and_m_gf6_marks_and_frames_out_of_order_los
             );
         }
         world.ok(&["nic", "misorder", "n1", "0"]);
-        // And frames that really change their order.
+        // These frames really change their order.
         let reorder = [
             "--reorder",
             "10%",
@@ -183,7 +183,7 @@ fn m_gf9_each_endpoint_has_its_queue_and_m_gf6_marks_and_frames_out_of_order_los
             .unwrap();
         assert!(overtaken > 0);
 
-        // What somebody chose is not changed by an authority that starts anew and finds a card with several queues.
+        // A user's choice is not changed by an authority that starts anew and finds a card with several queues.
         world.guest("n2", "nicctl steering flow");
         drop(servers);
         world.guest(

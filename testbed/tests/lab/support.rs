@@ -1,4 +1,4 @@
-//! A lab of a test's own, in a folder of its own, gone with its handle.
+//! The lab of a test, in a separate folder, removed with its handle.
 
 use std::{
     fs,
@@ -14,16 +14,16 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Two guests on one switch.
+/// A lab of two guests on one switch.
 pub const PAIR: &str = "name = \"pair\"\n[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n";
 
-/// One guest without a card: the quickest lab there is.
+/// A lab of one guest without a card: the quickest lab there is.
 pub const LONELY: &str = "name = \"lonely\"\n[[node]]\nname = \"n1\"\nnic = []\n";
 
-/// Something that a machine busy with other work still does within this.
+/// Time within which a machine that is busy with other work still does something.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The QEMUs to test with: the installed one, and the newer one beside it if there is one.
+/// Returns the QEMUs to test with: the installed one, and the newer one beside it if there is one.
 pub fn qemus() -> Vec<Option<PathBuf>> {
     let newer = std::env::var_os("WEFT_QEMU_NEWER").filter(|path| !path.is_empty());
     let mut qemus = vec![None];
@@ -46,7 +46,7 @@ impl World {
         Self { dir, qemu }
     }
 
-    /// `weft` with these arguments, in this world.
+    /// Makes a command of `weft` with these arguments, in this world.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
         command
@@ -65,7 +65,7 @@ impl World {
         self.command(args).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// What `weft` prints; it must succeed.
+    /// Returns what `weft` prints; it must succeed.
     pub fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -78,7 +78,7 @@ impl World {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What `weft --json` prints; it must succeed.
+    /// Returns what `weft --json` prints; it must succeed.
     pub fn json(&self, args: &[&str]) -> Value {
         let text = self.ok(&[&["--json"], args].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("weft {}: {error}: {text}", args.join(" ")))
@@ -112,14 +112,14 @@ impl World {
         path
     }
 
-    /// Starts a lab and leaves it running until this world ends. Nobody sends in it who was not asked to, so that frames can be
-    /// counted: IPv6 is off, unless the lab says something of it.
+    /// Starts a lab and leaves it running until this world ends. Only requested frames are sent in it, so that frames
+    /// can be counted: IPv6 is off, unless the lab has a setting for it.
     pub fn up(&self, text: &str) {
         self.file("lab.toml", &silent(text));
         self.ok(&["up", "--detach", "--accel", "tcg", "lab.toml"]);
     }
 
-    /// A process number from `ps`, of the lab's first node.
+    /// Returns a process number from `ps`, of the lab's first node.
     pub fn pid(&self, which: &str) -> i32 {
         let pid = self.json(&["ps"])[0][which]
             .as_i64()
@@ -127,42 +127,42 @@ impl World {
         i32::try_from(pid).unwrap()
     }
 
-    /// The folder in which running labs live.
+    /// Returns the folder of running labs.
     pub fn labs(&self) -> PathBuf {
         self.dir.path().join("weft")
     }
 
-    /// What `nic stats` says of one card.
+    /// Returns the `nic stats` of one card.
     pub fn stats(&self, nic: &str) -> Value {
         self.json(&["nic", "stats", nic])[0].clone()
     }
 
-    /// The address of a node's card.
+    /// Returns the address of a node's card.
     pub fn mac(&self, nic: &str) -> String {
         let mac = self.json(&["nic", "info", nic])[0]["mac"].clone();
         mac.as_str().expect("the card has an address").to_owned()
     }
 
-    /// Lets a node send to another one without ever asking for its address: the lab is silent when nobody sends.
+    /// Lets a node send to another one without asking for its address: the lab is silent except for requested frames.
     pub fn introduce(&self, node: &str, other: &str) {
         let mac = self.mac(other);
         self.guest(node, &format!("arp -s {other} {mac}"));
     }
 
-    /// `omx_perf` in a node, which answers whoever measures; it listens already.
+    /// Starts `omx_perf` in a node, which answers measurements, and waits until it listens.
     pub fn perf_server(&self, node: &str) -> Lines {
         let server = Lines::of(self.spawn(&["exec", "-n", node, "--", "omx_perf", "-s", "-w", "-v"]));
         eventually("a server", || !server.so_far().is_empty());
         server
     }
 
-    /// Runs a command in a guest and gives what it prints; it must succeed.
+    /// Runs a command in a guest and returns what it prints; it must succeed.
     pub fn guest(&self, node: &str, script: &str) -> String {
         self.ok(&["exec", "-n", node, "--", "sh", "-c", script])
     }
 }
 
-/// The lab file with IPv6 off, unless it says something of it.
+/// Returns the lab file with IPv6 off, unless it has a setting for it.
 fn silent(text: &str) -> String {
     let (table, off) = ("[defaults]", "[defaults]\nipv6 = false\n");
     if text.contains("ipv6") {
@@ -189,7 +189,7 @@ impl Drop for World {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -198,7 +198,7 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Lines that a child prints, with the time at which each came.
+/// The lines that a child prints, with the time at which each came.
 pub struct Lines {
     lines: Arc<Mutex<Vec<(Instant, String)>>>,
     reader: Option<JoinHandle<()>>,
@@ -222,17 +222,17 @@ impl Lines {
         }
     }
 
-    /// All lines so far.
+    /// Returns all lines so far.
     pub fn so_far(&self) -> Vec<(Instant, String)> {
         self.lines.lock().unwrap().clone()
     }
 
-    /// Whether the child has not ended yet.
+    /// Returns whether the child has not ended yet.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Ends the child as Ctrl-C does, and reads what it still says.
+    /// Ends the child as Ctrl-C does, and reads its last output.
     pub fn interrupt(&mut self) {
         signal(self.child.id() as i32, Signal::INT);
         self.wait();
@@ -249,13 +249,13 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        // Ended already, or left by a test that failed.
+        // It has ended already, or was left by a test that failed.
         _ = self.child.kill();
         _ = self.child.wait();
     }
 }
 
-/// Processes that run in `world`, by what their command lines name.
+/// Returns the processes that run in `world`, by the names in their command lines.
 pub fn processes_of(world: &Path) -> Vec<String> {
     let needle = world.to_str().unwrap();
     let of = |entry: fs::DirEntry| {

@@ -1,4 +1,5 @@
-//! Switches in one lab: VLANs, tags, multicast groups, redundant trunks under a spanning tree, and LACP between two guests.
+//! Tests of switches in one lab: VLANs, tags, multicast groups, redundant trunks under a spanning tree, and LACP
+//! between two guests.
 
 use std::process::Command;
 
@@ -7,8 +8,8 @@ use serde_json::Value;
 
 use crate::support::{Lines, World, eventually, signal};
 
-/// n1 is in VLAN 10 on one switch, n2 in 10 and n3 in 20, and in 10 with tags, on the other; two trunks are between the switches.
-/// n1 and n2 have a second card at a switch that is to them a cable.
+/// In this lab n1 is in VLAN 10 on one switch, n2 in 10 and n3 in 20, and in 10 with tags, on the other; two trunks are
+/// between the switches. The second cards of n1 and n2 are at a switch that acts as a cable between them.
 const LAB: &str = r#"
 name = "switches"
 [[switch]]
@@ -50,7 +51,7 @@ fn rows(world: &World, verb: &[&str]) -> Vec<Value> {
     world.json(verb).as_array().unwrap().clone()
 }
 
-/// Role and state of the trunk ports of s2, in the order of the trunks.
+/// Returns role and state of the trunk ports of s2, in the order of the trunks.
 fn trunk_ports(world: &World) -> Vec<(String, String)> {
     let text = |row: &Value, name: &str| row[name].as_str().unwrap().to_owned();
     let rows = rows(world, &["switch", "stp", "s2"]).into_iter();
@@ -69,7 +70,7 @@ fn vlans_groups_redundant_trunks_and_lacp_work_with_real_guests() {
     let world = World::new(None);
     world.up(LAB);
     begin_lacp(&world);
-    eventually("the first trunk is the way", || {
+    eventually("the first trunk carries the traffic", || {
         trunk_ports(&world) == ports(("root", "forwarding"), ("alternate", "discarding"))
     });
     vlans_part_guests(&world);
@@ -78,7 +79,7 @@ fn vlans_groups_redundant_trunks_and_lacp_work_with_real_guests() {
     lacp_found_its_partner(&world);
     groups_reach_members_alone(&world, &listener);
 
-    // Every drop has its reason: LLDP and the like where they are not forwarded, and groups that nobody wants.
+    // Every drop has its reason: LLDP and the like where they are not forwarded, and groups without members.
     let stats = rows(&world, &["switch", "stats"]);
     let dropped = |row: &Value| {
         row["dropped"]
@@ -97,7 +98,7 @@ fn vlans_groups_redundant_trunks_and_lacp_work_with_real_guests() {
     );
 }
 
-/// A trunk port's guest sees tags, an access port's guest does not, and nobody reaches another VLAN.
+/// Checks that a trunk port's guest sees tags, an access port's guest does not, and no guest reaches another VLAN.
 fn vlans_part_guests(world: &World) {
     eventually("n1 reaches n2", || reaches(world, "n1", "n2"));
     assert!(!reaches(world, "n1", "n3"));
@@ -107,7 +108,7 @@ fn vlans_part_guests(world: &World) {
         "ip link add link eth0 name eth0.10 type vlan id 10 && ip addr add 10.99.0.3/24 dev eth0.10 && ip link set eth0.10 up",
     );
     eventually("n3 reaches n1 with a tag", || reaches(world, "n3", "10.99.0.1"));
-    // A VLAN that its port does not carry.
+    // The port does not carry this VLAN.
     world.guest(
         "n3",
         "ip link add link eth0 name eth0.30 type vlan id 30 && ip addr add 10.98.0.3/24 dev eth0.30 && ip link set eth0.30 up",
@@ -120,7 +121,7 @@ fn vlans_part_guests(world: &World) {
     };
     assert_eq!(known(&world.mac("n1.eth0"), 10), "s1");
     assert_eq!(known(&world.mac("n3"), 10), "n3.eth0");
-    // The address that a guest uses now, beside the configured one.
+    // This is the address that a guest uses now, in addition to the configured one.
     let info = || world.json(&["nic", "info", "n3"])[0].clone();
     assert_eq!(info()["mac_in_use"], info()["mac"]);
     world.guest("n3", "ip link set eth0 address 02:00:00:00:00:33");
@@ -129,7 +130,7 @@ fn vlans_part_guests(world: &World) {
     assert_ne!(info()["mac_in_use"], info()["mac"]);
 }
 
-/// n2 wants a group from now on.
+/// Lets n2 join a group.
 fn join_group(world: &World) -> Lines {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/mcast.c");
     let program = world.dir.path().join("mcast");
@@ -149,7 +150,7 @@ fn join_group(world: &World) -> Lines {
     listener
 }
 
-/// How long the group is still wanted behind a port of a switch, in VLAN 10.
+/// Returns for how long the group is still wanted behind a port of a switch, in VLAN 10.
 fn is_wanted(world: &World, switch: &str, behind: &str) -> Option<u64> {
     let groups = rows(world, &["switch", "groups", switch]);
     let row = groups
@@ -173,14 +174,14 @@ fn redundant_trunks_take_each_others_place(world: &World) {
         "{refusal}"
     );
     world.ok(&["trunk", "set", "s1", "s2", "up", "--number", "1"]);
-    eventually("the better way is taken again", || {
+    eventually("the better path is taken again", || {
         trunk_ports(world) == ports(("root", "forwarding"), ("alternate", "discarding"))
     });
     eventually("n1 reaches n2 over the better trunk again", || {
         reaches(world, "n1", "n2")
     });
 
-    // What the guest's card saw of it, in tshark's words: BPDUs of s1, the root.
+    // The test compares what the guest's card saw, in tshark's words: BPDUs of s1, the root.
     let bpdus = || rows(world, &["switch", "stp", "s1"])[0]["bpdus_out"].as_u64().unwrap();
     let before = bpdus();
     eventually("another BPDU", || bpdus() > before);
@@ -234,7 +235,7 @@ fn tshark(world: &World, file: &str, filter: &str, fields: &[&str]) -> String {
     String::from_utf8(said.stdout).unwrap()
 }
 
-/// The trunks have changed since n2 joined, so all were asked, and n2's kernel has answered.
+/// Checks groups: the trunks have changed since n2 joined, so all ports were queried, and n2's kernel has answered.
 fn groups_reach_members_alone(world: &World, listener: &Lines) {
     world.ok(&["nic", "vlan", "n3", "10"]);
     eventually("n2 has said again that it wants the group", || {
@@ -250,12 +251,12 @@ fn groups_reach_members_alone(world: &World, listener: &Lines) {
     let before = (uninterested(), listener.so_far().len());
     world.guest("n1", &format!("mcast send {GROUP} 5000 50"));
     eventually("n2 has what was sent", || listener.so_far().len() - before.1 == 50);
-    // BPDUs and queries there are, but none of those.
+    // There are BPDUs and queries, but no group frames.
     let more = uninterested() - before.0;
     assert!(more < 20, "{more} frames to who does not want the group");
 }
 
-/// n1 and n2 bundle their second cards with the bonding driver.
+/// Lets n1 and n2 bundle their second cards with the bonding driver.
 fn begin_lacp(world: &World) {
     for node in ["n1", "n2"] {
         world.guest(

@@ -1,5 +1,5 @@
-//! What a lab gives its nodes: files, commands, variables, kernel settings, folders of the host, packages, recipes, kernels of the
-//! user's own, and IPv6.
+//! Tests of what a lab gives its nodes: files, commands, variables, kernel settings, folders of the host, packages,
+//! recipes, kernels of the user, and IPv6.
 
 use std::{fs, process::Command};
 
@@ -70,7 +70,7 @@ fn a_node_has_what_its_lab_gives_it_and_says_what_failed() {
     );
     assert_eq!(rows[1]["labels"], serde_json::json!({ "course": "networks" }));
 
-    // Its own network comes from the lab's name; the node without IPv6 has none, and nobody is told of one.
+    // The node's network is derived from the lab's name; the node without IPv6 has none, and no node is told of one.
     let address = rows[0]["address6"].as_str().unwrap().to_owned();
     assert!(address.starts_with("fd") && address.ends_with("::1"), "{address}");
     assert_eq!(rows[1]["address6"], serde_json::Value::Null);
@@ -79,14 +79,14 @@ fn a_node_has_what_its_lab_gives_it_and_says_what_failed() {
         &format!("ping -6 -c 1 n1; grep -q '^{address} n1 n1.eth0$' /etc/hosts"),
     );
     world.guest("n1", "! grep -q '^fd.* n2' /etc/hosts && ping -c 1 -W 20 n2");
-    // Linux makes it when it has noticed the carrier, which it looks at once a second.
+    // Linux assigns it when it has noticed the carrier, which it checks once a second.
     world.guest(
         "n1",
         "i=0; until ip addr show eth0 | grep -q 'inet6 fe80'; do i=$((i + 1)); [ $i -lt 100 ] || exit 1; sleep 0.1; done",
     );
     world.guest("n2", "! ip addr | grep -q inet6 && ! grep -q '^fd' /etc/hosts");
 
-    // What changed comes with the next start.
+    // Changes come with the next start.
     fs::write(conf.join("a"), "second\n").unwrap();
     world.ok(&["restart", "n1"]);
     world.ok(&["wait", "n1"]);
@@ -97,7 +97,8 @@ fn a_node_has_what_its_lab_gives_it_and_says_what_failed() {
 fn nodes_reach_each_other_by_ipv6_and_names() {
     let world = World::new(None);
     world.up("name = \"six\"\n[defaults]\nipv6 = true\n[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n");
-    // A node that is ready has addresses that work: the kernel marks those with bit 0x40 that it still asks for duplicates of.
+    // A node that is ready has addresses that work: the kernel marks those with bit 0x40 that it still checks for
+    // duplicates.
     let addresses = world.guest("n2", "grep eth0 /proc/net/if_inet6");
     let flags = |line: &str| u32::from_str_radix(line.split_whitespace().nth(4).unwrap(), 16).unwrap();
     assert!(addresses.lines().next().is_some(), "{addresses}");
@@ -119,7 +120,7 @@ fn nodes_reach_each_other_by_ipv6_and_names() {
 fn the_recipe_boots_a_kernel_of_the_users_own_with_its_modules() {
     let world = World::new(None);
     let image = minimal();
-    // The recipe's kernel, as a user would have it.
+    // This is the recipe's kernel, as a user would have it.
     let label = fs::read_to_string(image.kernel.with_file_name("image.json")).unwrap();
     let label: serde_json::Value = serde_json::from_str(&label).unwrap();
     let package = label["packages"]
@@ -149,7 +150,7 @@ fn the_recipe_boots_a_kernel_of_the_users_own_with_its_modules() {
         "modprobe bridge && modprobe overlay && omx_info --version; nicctl --help >/dev/null",
     );
     world.ok(&["down"]);
-    // Without them it has no way to its agent, which is said before anything starts.
+    // Without them the guest cannot reach its agent, which is reported before anything starts.
     world.file(
         "alone.toml",
         &format!("name = \"mine\"\n[[node]]\nname = \"n1\"\nnic = []\nkernel = \"kernel/boot/vmlinuz-{release}\"\n"),

@@ -1,5 +1,5 @@
-//! The polling watchdog and the card's timers with a kernel's own driver, whose progress the card knows approximately. What
-//! an exact driver sees of them is tested in `vnic` (`tests/watchdog.rs`).
+//! Tests of the polling watchdog and the card's timers with a kernel's own driver, whose progress the card knows
+//! approximately. The tests with an exact driver are in `vnic` (`tests/watchdog.rs`).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     support::{Lines, PAIR, World, eventually, qemus},
 };
 
-/// Echo requests in each part of the test, and the time between them in seconds.
+/// Number of echo requests in each part of the test, and the time between them in seconds.
 const PINGS: u64 = 40;
 const PACE: &str = "0.02";
 
@@ -19,7 +19,7 @@ fn reason(stats: &Value, name: &str) -> u64 {
     stats["interrupts"]["by_reason"][name].as_u64().unwrap()
 }
 
-/// Pings n2 and gives the card's counters of before and after.
+/// Pings n2 and returns the card's counters before and after.
 fn pinged(world: &World) -> [Value; 2] {
     let before = world.stats("n2");
     let said = world.guest("n1", &format!("ping -c {PINGS} -i {PACE} -W 10 n2"));
@@ -39,7 +39,7 @@ fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_p
         let grown = |name| reason(&after, name) - reason(&before, name);
         assert!(grown("every-packet") >= PINGS && grown("watchdog") == 0, "{after}");
 
-        // Set on the host, then inside the guest: what one sets, the other sees.
+        // The watchdog is set on the host, then inside the guest: each sees the other's setting.
         let set = world.json(&["nic", "watchdog", "n2", "100us"]);
         assert_eq!(
             (&set[0]["nic"], &set[0]["watchdog_ns"]),
@@ -60,7 +60,8 @@ fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_p
                 watchdog("restarted_progress"),
                 watchdog("restarted_disabled")
             );
-            // The pings are further apart than the delay: one look for each, and more where the guest was slow to answer.
+            // The interval of the pings is longer than the delay: there is one check for each, and more where the guest
+            // was slow to answer.
             assert!(watchdog("fired") >= PINGS / 2, "{after}");
             assert_eq!((grown("every-packet"), grown("timeout")), (0, 0));
             assert_eq!(grown("watchdog"), watchdog("fired"), "each is an interrupt decided");
@@ -73,13 +74,13 @@ fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_p
         assert!(reason(&after, "every-packet") >= reason(&before, "every-packet") + PINGS);
         assert_eq!(reason(&after, "watchdog"), reason(&before, "watchdog"));
 
-        // A delay that would cost the others too much is refused, in the guest and on the host.
+        // A delay that would cost other cards too much is refused, in the guest and on the host.
         let refused = world.run(&["exec", "-n", "n2", "--", "nicctl", "watchdog", "10us"]);
         let sentence = String::from_utf8(refused.stderr).unwrap();
         assert!(sentence.contains("is at least 50 us"), "{sentence}");
         assert!(!world.run(&["nic", "watchdog", "n2", "10us"]).status.success());
 
-        // A guest that polls: whoever waits for data there looks at the card all the time, and its interrupts stay on.
+        // A guest that waits for data by polling reads the card's ring all the time, and its interrupts stay on.
         world.guest("n2", "nicctl watchdog 1ms");
         let mut fired = [0; 2];
         for (fired, busy_us) in fired.iter_mut().zip([0, 100_000]) {
@@ -104,7 +105,7 @@ fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_p
                 grown("fired")
             );
         }
-        // In parts of a hundred timers. It polls only while the machine lets it run.
+        // The shares are of a hundred timers. The guest polls only while the machine lets it run.
         assert!(fired[0] > 60 && fired[1] < fired[0] / 2, "{fired:?}");
         assert!(world.stats("n2")["interrupts"]["polled"].as_u64().unwrap() > 0);
         world.guest(
@@ -112,7 +113,7 @@ fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_p
             "for name in read poll; do echo 0 > /proc/sys/net/core/busy_$name; done",
         );
 
-        // M-BV10 on the same lab: doorbells come, with interrupts of their own, and what they were late is counted.
+        // This is M-BV10 on this lab: doorbells come, with separate interrupts, and their lateness is counted.
         let said = world.guest("n2", "nicctl timer wait 7 5ms --rings 3");
         assert_eq!(
             said.lines()
@@ -124,12 +125,12 @@ fn m_bv8_m_bv9_m_bv10_a_guest_is_interrupted_by_its_watchdog_where_it_does_not_p
         let timers = &world.stats("n2")["timers"];
         assert_eq!((&timers["rung_once"], &timers["armed_now"]), (&3.into(), &0.into()));
         assert_eq!(reason(&world.stats("n2"), "clock"), 3);
-        // Without a watchdog this card interrupts for every packet, a doorbell's too.
+        // Without a watchdog this card interrupts for every packet, including a doorbell's.
         world.guest("n2", "nicctl watchdog off");
         let said = world.guest("n2", "nicctl timer wait 8 20ms --clock --rings 3");
         println!("{said}");
         assert!(world.stats("n2")["timers"]["clock_rung"].as_u64().unwrap() >= 3);
-        // A guest that is paused has its timers when it goes on.
+        // A guest that is paused has its timers when it continues.
         let mut timer = Lines::of(world.spawn(&["exec", "-n", "n2", "--", "nicctl", "timer", "wait", "9", "2s"]));
         let armed = || world.stats("n2")["timers"]["armed_now"].as_u64();
         eventually("the timer", || armed() == Some(1));

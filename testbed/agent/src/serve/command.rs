@@ -1,5 +1,5 @@
-//! One command: its process, the threads that move its streams within their credit, and its end. A command that
-//! leaves children behind ends with its own process: what those still say is not waited for.
+//! A running command: its process, the threads that move its streams within their credit, and its end. A command that
+//! leaves children behind ends with its main process: later output of the children is not awaited.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ use super::Session;
 /// The end-of-file character of a terminal (Ctrl-D).
 const END_OF_FILE: u8 = 4;
 
-/// Why a command did not start.
+/// The reason why a command did not start.
 pub struct StartError {
     pub message: String,
     pub not_found: bool,
@@ -48,20 +48,20 @@ pub enum Input {
     End,
 }
 
-/// A command (or a copy) as the session sees it.
+/// A command, or a copy, as the session sees it.
 #[derive(Default)]
 pub struct Command {
-    /// Where input goes; taken when it has ended. What waits is bounded by the host's credit.
+    /// Queue for input; taken when the input has ended. The host's credit bounds what waits in it.
     input: Mutex<Option<mpsc::Sender<Input>>>,
     /// Credit of stdout and stderr.
     pub output: [Window; 2],
-    /// The process group, as long as its leader was not reaped: so its number cannot be somebody else's.
+    /// Process group, as long as its leader was not reaped, so that its number cannot belong to another process.
     group: Mutex<Option<Pid>>,
     terminal: Option<OwnedFd>,
 }
 
 impl Command {
-    /// One that is no process, with `input` as the receiver of what the host sends.
+    /// Makes a command without a process, with `input` as the queue of what the host sends.
     pub fn without_process(input: mpsc::Sender<Input>) -> Arc<Self> {
         Arc::new(Self {
             input: Mutex::new(Some(input)),
@@ -90,7 +90,7 @@ impl Command {
             *self.group.lock().unwrap_or_else(PoisonError::into_inner),
             Signal::from_named_raw(number),
         ) {
-            // It fails when all of them have ended, which is as good.
+            // This fails when all of them have ended, which is as good.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -101,7 +101,7 @@ impl Command {
         }
     }
 
-    /// Ends its process group; nobody wants its output any more.
+    /// Ends the process group; its output is not wanted any more.
     pub fn abort(&self) {
         self.input.lock().unwrap_or_else(PoisonError::into_inner).take();
         for window in &self.output {
@@ -122,7 +122,7 @@ fn set_size(terminal: impl AsFd, size: WindowSize) {
     let _ = tcsetwinsize(terminal, size);
 }
 
-/// Our ends of a process's streams.
+/// The agent's ends of a process's streams.
 struct Streams {
     stdin: Option<OwnedFd>,
     outputs: Vec<(Kind, OwnedFd)>,
@@ -148,7 +148,7 @@ pub fn start(session: &Arc<Session>, id: u32, exec: &Exec) -> Result<(), StartEr
             pid: pid.as_raw_nonzero().get(),
         },
     );
-    // Readable from the process's end on.
+    // This descriptor becomes readable when the process has ended.
     let ended = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| StartError::other(error.to_string()))?;
     let ended = Arc::new(ended);
     let on_terminal = exec.pty.is_some();
@@ -190,7 +190,7 @@ fn spawn(exec: &Exec) -> Result<(Child, Streams), StartError> {
     command
         .args(arguments)
         .envs(exec.env.iter().map(|(name, value)| (name, value)));
-    // Only a guest of our own recipe surely has /root.
+    // Only a guest of Weft's own recipe is sure to have /root.
     let home = std::env::var("HOME").unwrap_or_else(|_| "/".into());
     command.current_dir(exec.cwd.as_deref().unwrap_or(&home));
     let failed = |error: io::Error| match error.kind() {
@@ -251,9 +251,9 @@ fn spawn_on_terminal(mut command: process::Command, size: WindowSize) -> io::Res
     Ok((command.spawn()?, terminal))
 }
 
-/// Waits for the process's end.
+/// Waits for the end of the process.
 fn wait(mut child: Child, command: &Command) -> ExitStatus {
-    // First without reaping: until the group is forgotten below its number must stay taken.
+    // The first wait does not reap: until the group is forgotten below, its number must stay taken.
     while let Err(rustix::io::Errno::INTR) = waitid(
         WaitId::Pid(Pid::from_child(&child)),
         WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
@@ -270,7 +270,7 @@ fn wait(mut child: Child, command: &Command) -> ExitStatus {
     }
 }
 
-/// Waits until `fd` is ready for `what`; true when the process has ended meanwhile.
+/// Waits until `fd` is ready for `what`; returns true when the process has ended meanwhile.
 fn wait_ready(fd: &OwnedFd, what: PollFlags, ended: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(fd, what), PollFd::from_borrowed_fd(ended, PollFlags::IN)];
     // An interrupted wait is a wait that ended early.
@@ -292,7 +292,7 @@ fn pump(session: &Session, id: u32, command: &Command, kind: Kind, output: &Owne
     }
     loop {
         match rustix::io::read(output, &mut buffer) {
-            // On a terminal the end of its last process reads as an error.
+            // On a terminal the end of the last process reads as an error.
             Ok(0) | Err(rustix::io::Errno::IO) => return,
             Ok(len) => {
                 let mut piece = &buffer[..len];
@@ -306,7 +306,7 @@ fn pump(session: &Session, id: u32, command: &Command, kind: Kind, output: &Owne
                 }
             }
             Err(rustix::io::Errno::INTR) => {}
-            // The process is gone and everything it wrote was read; children may keep the pipe open for ever.
+            // The process is gone and everything it wrote was read; its children may keep the pipe open forever.
             Err(rustix::io::Errno::AGAIN) if over => return,
             Err(rustix::io::Errno::AGAIN) => over = wait_ready(output, PollFlags::IN, ended),
             Err(_) => return,
@@ -314,7 +314,7 @@ fn pump(session: &Session, id: u32, command: &Command, kind: Kind, output: &Owne
     }
 }
 
-/// Moves the host's input to the command and gives credit back. A command that does not read any more costs its input.
+/// Moves the host's input to the command and gives credit back. Input of a command that stopped reading is discarded.
 fn feed(
     session: &Session,
     id: u32,
@@ -347,7 +347,7 @@ fn feed(
     }
 }
 
-/// The host's input as a reader, for what is no process; gives credit back as it is read.
+/// The host's input as a reader, for requests without a process; gives credit back as it is read.
 pub struct InputReader {
     pub session: Arc<Session>,
     pub id: u32,
@@ -380,7 +380,7 @@ impl Read for InputReader {
     }
 }
 
-/// The standard output towards the host as a writer, for what is no process.
+/// The standard output towards the host as a writer, for requests without a process.
 pub struct OutputWriter {
     pub session: Arc<Session>,
     pub id: u32,

@@ -1,4 +1,4 @@
-//! Copying in and out of the guest: an archive through a command's streams, without a process.
+//! Copies in and out of the guest: an archive through a command's streams, without a process.
 
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use weft_agent::transfer;
 use super::Session;
 use super::command::{Command, InputReader, OutputWriter};
 
-/// Relative paths start where a login would.
+/// Resolves a path; relative paths start where a login would.
 fn place(path: &str) -> PathBuf {
     Path::new(&std::env::var("HOME").unwrap_or_else(|_| "/".into())).join(path)
 }
@@ -53,7 +53,7 @@ pub fn copy_out(session: &Arc<Session>, id: u32, copy: CopyOut) {
         let packed = transfer::pack(&place(&copy.path), BufWriter::with_capacity(DATA_MAX, writer));
         let packed = packed.map(|note| {
             if let Some(note) = note {
-                // One sentence: far less than the credit that this stream starts with.
+                // One sentence is far less than the credit that this stream starts with.
                 session.send(id, Kind::Stderr, sentence(note).into_bytes());
             }
         });
@@ -78,7 +78,7 @@ fn end(session: &Session, id: u32, result: std::io::Result<()>) {
     }
 }
 
-/// A sentence that fits into a frame, however long the names in it are.
+/// Shortens a sentence until it fits into a frame, however long the names in it are.
 fn sentence(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(1024));
     text

@@ -1,5 +1,5 @@
-//! Serves the `weft.agent` port: takes the host's frames and starts what they ask for. One session at a time, as the
-//! port has one host end; whatever an older session left running is ended.
+//! Serves the `weft.agent` port: takes the host's frames and starts what they ask for. There is one session at a time,
+//! as the port has one host end; whatever an older session left running is ended.
 
 mod command;
 mod copy;
@@ -34,7 +34,7 @@ pub fn serve(arguments: &[String]) -> Result<()> {
     let mut session = Session::new(0, out.clone());
     loop {
         match port.receive()? {
-            // The host end is gone, and with it everybody who waits for answers.
+            // The host end is gone, and with it every reader of answers.
             None => {
                 session.end();
                 port.wait_host()?;
@@ -50,7 +50,7 @@ pub fn serve(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// What one host end has running.
+/// A session holds what one host end has running.
 pub struct Session {
     number: u32,
     out: Sender,
@@ -70,7 +70,7 @@ impl Session {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     fn send(&self, id: u32, kind: Kind, body: Vec<u8>) {
         self.out.send(&Frame {
             session: self.number,
@@ -80,7 +80,7 @@ impl Session {
         });
     }
 
-    /// Sends a message.
+    /// Sends a message as JSON.
     fn say(&self, id: u32, kind: Kind, message: &impl serde::Serialize) {
         match Frame::json(self.number, id, kind, message) {
             Ok(frame) => self.out.send(&frame),
@@ -88,7 +88,7 @@ impl Session {
         }
     }
 
-    /// Ends a request with a reason.
+    /// Ends a request with the reason of its failure.
     fn fail(&self, id: u32, message: impl Into<String>, not_found: bool) {
         let mut message = message.into();
         message.truncate(message.floor_char_boundary(1024));
@@ -178,12 +178,12 @@ impl Session {
         }
     }
 
-    /// Notes a command, before anything of it can end.
+    /// Notes a command before it can send or end anything.
     fn add(&self, id: u32, command: Arc<Command>) {
         self.lock().insert(id, command);
     }
 
-    /// Forgets a command that has ended and says how. A command that was aborted says nothing any more.
+    /// Forgets a command that has ended and reports how. A command that was aborted reports nothing.
     fn finish(&self, id: u32, kind: Kind, message: &impl serde::Serialize) {
         if self.lock().remove(&id).is_some() {
             self.say(id, kind, message);
@@ -192,7 +192,7 @@ impl Session {
 
     fn power(&self, id: u32, what: Power) {
         self.send(id, Kind::Done, Vec::new());
-        // The answer must be out before the machine is.
+        // The answer must be sent before the machine is switched off.
         self.out.flush();
         crate::init::power(match what {
             Power::Off => RebootCommand::PowerOff,

@@ -1,4 +1,5 @@
-//! The virtio-serial port: finding it, frames in, frames out, and waiting for a host end. It knows no commands.
+//! The virtio-serial port: finding it, frames in, frames out, and waiting for a host end. This module knows no
+//! commands.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -11,15 +12,15 @@ use anyhow::{Context, Result};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, netlink};
 use weft_agent::frame::{DELIMITER, Decoder, Frame};
 
-/// Bytes taken from the port at once.
+/// Bytes to read from the port at a time.
 const READ_LEN: usize = 64 * 1024;
 
-/// The multicast group of the kernel's own device events.
+/// Multicast group of the kernel's device events.
 const KERNEL_EVENTS: u32 = 1;
 
-/// The device of the virtio port called `name`; waits until the kernel has it.
+/// Returns the device of the virtio port called `name`; waits until the kernel has it.
 pub fn find(name: &str) -> Result<PathBuf> {
-    // Listening starts before the first look, so that no event is missed between a look and the next wait.
+    // Listening starts before the first check, so that no event is missed between a check and the next wait.
     let events = device_events().context("listening for devices")?;
     loop {
         for entry in fs::read_dir("/sys/class/virtio-ports").into_iter().flatten().flatten() {
@@ -30,7 +31,7 @@ pub fn find(name: &str) -> Result<PathBuf> {
         }
         let mut event = [0; 4096];
         match rustix::net::recv(&events, &mut event, RecvFlags::empty()) {
-            // An overrun means events were lost: looking again is the answer to that too.
+            // An overrun means that events were lost, and checking again is the right response to that too.
             Ok(_) | Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("waiting for the port"),
         }
@@ -44,7 +45,7 @@ fn device_events() -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The open port.
+/// The open port of the agent.
 pub struct Port {
     file: File,
     decoder: Decoder,
@@ -55,11 +56,11 @@ pub struct Port {
 
 enum Item {
     Bytes(Vec<u8>),
-    /// Answered when everything before it was taken by the host.
+    /// A request to report when everything queued before it was taken by the host.
     Flush(mpsc::Sender<()>),
 }
 
-/// Sends frames, from any thread, in order. Never waits: what is queued is bounded by the credit of the streams.
+/// A sender queues frames in order, from any thread. It never waits: the credit of the streams bounds the queue.
 #[derive(Clone)]
 pub struct Sender {
     items: mpsc::Sender<Item>,
@@ -72,7 +73,7 @@ impl Sender {
         let _ = self.items.send(Item::Bytes(frame.encode()));
     }
 
-    /// Waits until all that was queued has been taken.
+    /// Waits until everything in the queue has been taken.
     pub fn flush(&self) {
         let (done, wait) = mpsc::channel();
         if self.items.send(Item::Flush(done)).is_ok() {
@@ -82,7 +83,7 @@ impl Sender {
 }
 
 impl Port {
-    /// Opens the port.
+    /// Opens the port and starts its writer.
     pub fn open(device: &Path) -> Result<Self> {
         let file = File::options().read(true).write(true).open(device);
         let file = file.with_context(|| format!("opening {}", device.display()))?;
@@ -91,7 +92,7 @@ impl Port {
         std::thread::Builder::new().name("port-writer".into()).spawn(move || {
             for item in queue {
                 match item {
-                    // A write waits until a host end is there and takes it.
+                    // A write waits until a host end is there and takes the bytes.
                     Item::Bytes(bytes) => {
                         if let Err(error) = out.write_all(&bytes) {
                             eprintln!("weft-agent: the port cannot be written: {error}");
@@ -111,12 +112,12 @@ impl Port {
         })
     }
 
-    /// A way to send.
+    /// Returns a sender for the port.
     pub fn sender(&self) -> Sender {
         self.sender.clone()
     }
 
-    /// The next frame; `None` when there is no host end.
+    /// Returns the next frame; `None` when there is no host end.
     pub fn receive(&mut self) -> Result<Option<Frame>> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
@@ -128,14 +129,14 @@ impl Port {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error).context("reading the port"),
             };
-            // Bytes that are no frame come from a host end that left in the middle of one.
+            // Bytes that are not a frame come from a host end that left in the middle of one.
             self.decoder
                 .feed(&self.buffer[..len], |frame| self.ready.extend(frame.ok()));
         }
     }
 
-    /// Waits for a host end. Reading does not wait for one, but writing does: one end mark between two frames says
-    /// nothing and is taken when somebody is there.
+    /// Waits for a host end. Reading does not wait for one, but writing does: an end mark between two frames has no
+    /// meaning and is taken when a host end is there.
     pub fn wait_host(&mut self) -> Result<()> {
         let _ = self.sender.items.send(Item::Bytes(vec![DELIMITER]));
         self.sender.flush();

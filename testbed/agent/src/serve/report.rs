@@ -1,4 +1,4 @@
-//! The guest's own counters, read from `/proc` and `/sys`: what the host compares the card's counters with.
+//! The guest's own counters, read from `/proc` and `/sys`, which the host compares with the card's counters.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use weft_agent::message::{InterfaceReport, InterruptReport, Report};
 
-/// Reads everything.
+/// Reads all counters.
 pub fn report() -> Result<Report> {
     let uptime = fs::read_to_string("/proc/uptime").context("/proc/uptime")?;
     let seconds: f64 = uptime
@@ -53,7 +53,7 @@ fn interface(path: &Path) -> InterfaceReport {
     }
 }
 
-/// Reads the table: a head line with one word per processor, then `name: count … description`.
+/// Parses `/proc/interrupts`: a head line with one word per processor, then `name: count … description`.
 fn interrupts(table: &str) -> Vec<InterruptReport> {
     let mut lines = table.lines();
     let cpus = lines.next().map_or(0, |head| head.split_whitespace().count());

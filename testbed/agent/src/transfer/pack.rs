@@ -1,5 +1,5 @@
-//! Packing: a file or directory as a tar stream, of which each header says how many bytes follow before they are read. So a
-//! file that changes meanwhile is cut or filled up to what was said; it never breaks the stream.
+//! Packs a file or directory as a tar stream, in which each header says how many bytes follow before they are read. So
+//! a file that changes meanwhile is cut or padded to that length; it never breaks the stream.
 
 use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, Read, Write};
@@ -10,10 +10,10 @@ use rustix::fs::{SeekFrom, seek};
 
 use super::{ROOT, at};
 
-/// Files up to this size are read before their header is written, as attributes in /sys are shorter than they say.
+/// Size up to which files are read before their header is written, as attributes in /sys are shorter than they claim.
 const READ_FIRST_MAX: u64 = 64 << 10;
 
-/// Most that is read of a file that says it is empty, as those in /proc do: all of it waits in memory.
+/// Number of bytes read at most of a file that claims to be empty, as those in /proc do: all of it waits in memory.
 const UNSIZED_MAX: u64 = 16 << 20;
 
 /// Writes `path` (a file, or a directory with everything below it) as an archive. Permission bits, times, holes and symbolic
@@ -66,7 +66,7 @@ pub fn pack(path: &Path, writer: impl Write) -> io::Result<Option<String>> {
     }))
 }
 
-/// What something is that is not copied.
+/// Names the type of a file that is not copied.
 fn uncopied(kind: FileType) -> Option<&'static str> {
     if kind.is_char_device() || kind.is_block_device() {
         Some("device")
@@ -79,7 +79,7 @@ fn uncopied(kind: FileType) -> Option<&'static str> {
     }
 }
 
-/// Adds one file; true when it became shorter meanwhile.
+/// Adds one file; returns true when it became shorter meanwhile.
 fn add_file(archive: &mut tar::Builder<impl Write>, place: &Path, name: &Path) -> io::Result<bool> {
     let mut file = File::open(place)?;
     let found = file.metadata()?;
@@ -97,7 +97,7 @@ fn add_file(archive: &mut tar::Builder<impl Write>, place: &Path, name: &Path) -
         add(archive, &found, name, bytes.len() as u64, bytes.as_slice())?;
         return Ok(false);
     }
-    // With holes it has fewer blocks than bytes, and what is in them need not be sent.
+    // A file with holes has fewer blocks than bytes, and its holes need not be sent.
     if found.blocks() * 512 < size && seek(&file, SeekFrom::Hole(0)).is_ok_and(|hole| hole < size) {
         seek(&file, SeekFrom::Start(0))?;
         archive.append_file(name, &mut file)?;
@@ -129,11 +129,11 @@ fn add(
     archive.append_data(&mut header, name, bytes)
 }
 
-/// Exactly so many bytes: the file's, then zeros.
+/// A reader of exactly so many bytes: the file's, then zeros.
 struct Exactly<R> {
     file: R,
     left: u64,
-    /// The file had fewer.
+    /// Whether the file had fewer bytes.
     ended: bool,
 }
 
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(fs::metadata("/proc/filesystems").unwrap().size(), 0);
         assert_eq!(copy(Path::new("/proc/filesystems"), &copied).unwrap(), None);
         assert_eq!(fs::read(&copied).unwrap(), fs::read("/proc/filesystems").unwrap());
-        // It says that it has 4096 bytes.
+        // The attribute claims to have 4096 bytes.
         let attribute = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
         if attribute.exists() {
             assert_eq!(copy(attribute, &copied).unwrap(), None);
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Changes the file that is packed as soon as its first bytes are out.
+    /// A writer that changes the packed file as soon as the first bytes are out.
     struct Meanwhile<F> {
         bytes: Vec<u8>,
         change: Option<F>,

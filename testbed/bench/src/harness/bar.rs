@@ -4,23 +4,23 @@ use serde_json::{Value, json};
 
 use super::plan::{Cell, Unit};
 
-/// How a figure is put against its rival's, and what must come out of it.
+/// A limit says how a figure is compared with its rival's, and what the comparison must yield.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// The figure divided by the rival's must be this at least.
+    /// The figure divided by the rival's figure must be at least this.
     RatioMin(f64),
-    /// The figure divided by the rival's must be this at most.
+    /// The figure divided by the rival's figure must be at most this.
     RatioMax(f64),
-    /// The figure minus the rival's must be this at most.
+    /// The figure minus the rival's figure must be at most this.
     MoreMax(f64),
-    /// The figure alone must be this at most.
+    /// The figure alone must be at most this.
     Max(f64),
-    /// The figure divided by the rival's is shown, and nothing must be reached.
+    /// The figure divided by the rival's figure is shown without any requirement.
     Shown,
 }
 
 impl Limit {
-    /// Whether a value meets the limit; one that is no number meets none.
+    /// Returns whether a value satisfies the limit. NaN satisfies none.
     pub fn is_met_by(self, value: f64) -> bool {
         match self {
             Self::RatioMin(min) => value >= min,
@@ -29,12 +29,12 @@ impl Limit {
         }
     }
 
-    /// Whether a figure is divided by the rival's.
+    /// Returns whether the limit divides a figure by the rival's.
     pub const fn is_ratio(self) -> bool {
         matches!(self, Self::RatioMin(_) | Self::RatioMax(_) | Self::Shown)
     }
 
-    /// The limit as tables show it; empty where nothing must be reached.
+    /// Returns the limit as tables show it; empty where nothing is required.
     pub fn text(self, unit: Unit) -> String {
         match self {
             Self::RatioMin(min) => format!("≥ {min:.2}"),
@@ -45,7 +45,7 @@ impl Limit {
         }
     }
 
-    /// The limit as one JSON object; null where nothing must be reached.
+    /// Returns the limit as one JSON object; null where nothing is required.
     pub fn json(self) -> Value {
         match self {
             Self::RatioMin(min) => json!({ "ratio_min": min }),
@@ -57,7 +57,7 @@ impl Limit {
     }
 }
 
-/// Whether the exit status depends on a bar.
+/// A weight says whether the exit status depends on a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     /// The comparison fails where the bar is missed.
@@ -66,21 +66,21 @@ pub enum Weight {
     Aim,
 }
 
-/// What one rival must reach in one measurement.
+/// A bar is what one rival must reach in one measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bar {
-    /// Whose figure is judged.
+    /// The cell whose figure is judged.
     pub ours: Cell,
-    /// Whose figure it is put against; the limit [`Limit::Max`] has none.
+    /// The cell whose figure it is compared with; the limit [`Limit::Max`] has none.
     pub against: Option<Cell>,
-    /// What must be reached.
+    /// The value to reach.
     pub limit: Limit,
-    /// Whether the exit status depends on it.
+    /// Whether the exit status depends on the bar.
     pub weight: Weight,
 }
 
 impl Bar {
-    /// A bar that the exit status depends on, against a rival.
+    /// Makes a bar against a rival that the exit status depends on.
     pub const fn must(ours: Cell, against: Cell, limit: Limit) -> Self {
         Self {
             ours,
@@ -90,7 +90,7 @@ impl Bar {
         }
     }
 
-    /// A bar that the exit status depends on, for a figure alone.
+    /// Makes a bar for a figure alone that the exit status depends on.
     pub const fn alone(ours: Cell, max: f64) -> Self {
         Self {
             ours,
@@ -101,19 +101,19 @@ impl Bar {
     }
 }
 
-/// Whether a bar is met.
+/// A verdict says whether a bar is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The bar is met.
     Met,
     /// The bar is missed.
     Missed,
-    /// Fewer rounds count than it takes to judge the bar.
+    /// Fewer rounds count than are needed to judge the bar.
     TooFew,
 }
 
 impl Verdict {
-    /// The verdict as tables show it, where it takes so many rounds.
+    /// Returns the verdict as tables show it, where `rounds_min` rounds are needed.
     pub fn text(self, rounds_min: u32) -> String {
         match self {
             Self::Met => "yes".to_owned(),
@@ -122,7 +122,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict as JSON has it.
+    /// Returns the verdict as it appears in JSON.
     pub fn json(self) -> Value {
         match self {
             Self::Met => Value::Bool(true),

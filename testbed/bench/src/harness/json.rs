@@ -1,5 +1,5 @@
-//! The result as one JSON object, of one form for all scenarios: every sample, every bar, and what the scenario says of its
-//! conditions.
+//! The result as one JSON object. All scenarios have its form in common: every sample, every bar, and the conditions
+//! that the scenario reports.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::bar::{Bar, Weight};
 use super::plan::Cell;
 use super::record::{Record, Sample};
 
-/// A record as JSON, with further fields of the scenario's.
+/// Renders a record as JSON, with the scenario's `conditions` as further fields.
 pub fn json(record: &Record, conditions: Map<String, Value>) -> Value {
     let plan = &record.plan;
     let measurements = plan.measurements.iter().enumerate().map(|(measurement, measured)| {

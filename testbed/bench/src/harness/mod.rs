@@ -1,6 +1,6 @@
-//! What all comparisons have in common: rounds in which rivals take turns, statistics of their samples, bars and verdicts, tables,
-//! JSON, progress, and the end at Ctrl-C. A scenario gives a [`Plan`], measures a [`Turn`] when it is asked to, and says what must
-//! be known to read the table.
+//! The harness that all comparisons share: rounds in which rivals take turns, statistics of their samples, bars and
+//! verdicts, tables, JSON, progress, and the end at Ctrl-C. A scenario provides a [`Plan`], measures a [`Turn`] on
+//! request, and states what a reader of the table must know.
 
 mod bar;
 mod json;
@@ -24,15 +24,15 @@ pub use record::{Record, Sample};
 pub use rounds::{Scenario, run};
 pub use stop::{Interrupted, Stop};
 
-/// How a scenario shows its result.
+/// A report is how a scenario shows its result.
 pub struct Report {
-    /// The table or tables, and what must be known to read them.
+    /// The tables, and what must be known to read them.
     pub text: String,
-    /// What JSON says beside the samples and bars.
+    /// Fields that JSON has in addition to the samples and bars.
     pub conditions: Map<String, Value>,
 }
 
-/// Prints the result; whether every bar is met that the exit status depends on.
+/// Prints the result and returns whether every bar that the exit status depends on is met.
 pub fn conclude(record: &Record, report: Report, as_json: bool) -> Result<bool> {
     if as_json {
         print_json(&json::json(record, report.conditions))?;
@@ -42,14 +42,14 @@ pub fn conclude(record: &Record, report: Report, as_json: bool) -> Result<bool> 
     Ok(record.all_met())
 }
 
-/// Runs `compare` such that Ctrl-C and its relatives end it: what it started is then stopped and removed.
+/// Runs `compare` so that Ctrl-C, SIGTERM or SIGHUP ends it; what it started is then stopped and removed.
 pub fn until_stopped<T>(compare: impl FnOnce(&Stop) -> Result<T>) -> Result<T> {
     let stop = Stop::at_signals()?;
-    // What fails after a signal fails because of it.
+    // An error after a signal is a consequence of the signal.
     compare(&stop).map_err(|error| if stop.is_asked() { Interrupted.into() } else { error })
 }
 
-/// The fields of a JSON object.
+/// Returns the fields of a JSON object.
 pub fn fields(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(fields) => fields,

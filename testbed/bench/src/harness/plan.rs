@@ -1,4 +1,4 @@
-//! What a scenario measures: its rivals, measurements and bars, and who takes turns with whom.
+//! The plan of a scenario: its rivals, measurements and bars, and which rivals take turns.
 
 use serde_json::{Map, Value};
 
@@ -7,25 +7,25 @@ use super::bar::{Bar, Limit};
 /// A unit of figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit {
-    /// The name of the unit of bare figures, as in JSON.
+    /// Name of the unit of unscaled figures, as in JSON.
     pub name: &'static str,
-    /// A figure as people read it, which may be in a larger unit.
+    /// Formats a figure for people, perhaps in a larger unit.
     pub show: fn(f64) -> String,
 }
 
-/// Something that is measured of every rival, or of some.
+/// A measurement is taken of every rival, or of some.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// What is measured, in as many words as the table has columns for them.
+    /// Labels that say what is measured, one for each column of words in the table.
     pub labels: Vec<String>,
-    /// The unit of its figures.
+    /// Unit of the figures.
     pub unit: Unit,
-    /// What programs that read JSON want to know of it beside its name.
+    /// Further fields for programs that read JSON.
     pub more: Map<String, Value>,
 }
 
 impl Measurement {
-    /// One with a single label and nothing more to know.
+    /// Makes a measurement with a single label and no further fields.
     pub fn new(name: impl Into<String>, unit: Unit) -> Self {
         Self {
             labels: vec![name.into()],
@@ -34,13 +34,13 @@ impl Measurement {
         }
     }
 
-    /// The name in messages and in JSON.
+    /// Returns the name used in messages and in JSON.
     pub fn name(&self) -> String {
         self.labels.join(", ")
     }
 }
 
-/// One measurement of one rival, by their numbers in the plan.
+/// A cell is one measurement of one rival, by their numbers in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
     /// Number of the measurement.
@@ -49,41 +49,42 @@ pub struct Cell {
     pub rival: usize,
 }
 
-/// Cells that are measured at a time: all that one rival is measured for, or several rivals between which the scenario itself
-/// goes to and fro.
+/// A turn is the set of cells that are measured at a time: all measurements of one rival, or several rivals between
+/// which the scenario itself alternates.
 pub type Turn = Vec<Cell>;
 
-/// What is put against each other.
+/// A pairing says which samples are compared with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
-    /// Samples of the same turn; the figure is the median of what comes out. A machine that changes its speed hits both.
+    /// Samples of one turn are compared, and the figure is the median of the results, so that a machine that changes
+    /// its speed affects both sides.
     SameTurn,
-    /// The medians of all rounds, where figures of single rounds may be 0.
+    /// The medians of all rounds are compared, for figures that may be 0 in single rounds.
     Medians,
 }
 
-/// What a scenario measures.
+/// A plan is everything that a scenario measures.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Rounds to make.
+    /// Number of rounds to run.
     pub rounds: u32,
-    /// Rounds that must count before a bar is judged.
+    /// Number of rounds that must count before a bar is judged.
     pub rounds_min: u32,
     /// Names of the rivals.
     pub rivals: Vec<String>,
-    /// What is measured.
+    /// Measurements to take.
     pub measurements: Vec<Measurement>,
-    /// Turns by groups. Within a group each round begins with another turn, so that it is of no advantage to be the first
-    /// after a change; groups follow each other in this order.
+    /// Turns in groups. Within a group each round begins with another turn, so that no rival profits from being the
+    /// first after a change; groups follow each other in the order given here.
     pub groups: Vec<Vec<Turn>>,
-    /// What must be reached.
+    /// Bars to reach.
     pub bars: Vec<Bar>,
-    /// What is put against each other.
+    /// Samples that are compared with each other.
     pub pairing: Pairing,
 }
 
 impl Plan {
-    /// A plan without rivals and measurements.
+    /// Makes a plan without rivals and measurements.
     pub const fn new(rounds: u32, rounds_min: u32) -> Self {
         Self {
             rounds,
@@ -96,12 +97,12 @@ impl Plan {
         }
     }
 
-    /// Whether a cell is measured at all.
+    /// Returns whether a cell is measured at all.
     pub fn has(&self, cell: Cell) -> bool {
         self.groups.iter().flatten().flatten().any(|measured| *measured == cell)
     }
 
-    /// The bars whose cells are measured: one that speaks of a rival that is left out is not judged.
+    /// Returns the bars whose cells are measured: a bar about a rival that is left out is not judged.
     pub fn judged(&self) -> impl Iterator<Item = &Bar> {
         let is_there = |bar: &&Bar| {
             [Some(bar.ours), bar.against]
@@ -112,7 +113,7 @@ impl Plan {
         self.bars.iter().filter(is_there)
     }
 
-    /// The bar of a cell that has one, and else the ratio that is shown of it.
+    /// Returns the bar of a cell, or else the ratio that is shown for it.
     pub fn bar_of(&self, ours: Cell) -> Option<&Bar> {
         let of_cell = || self.judged().filter(|bar| bar.ours == ours);
         of_cell()
@@ -120,7 +121,7 @@ impl Plan {
             .or_else(|| of_cell().next())
     }
 
-    /// What a turn measures, in messages: its measurement, if there is one alone, and its rivals.
+    /// Names what a turn measures, for messages: its measurement, if there is only one, and its rivals.
     pub fn name_of(&self, turn: &Turn) -> String {
         let distinct = |of: fn(&Cell) -> usize| {
             let mut numbers: Vec<_> = turn.iter().map(of).collect();

@@ -1,17 +1,17 @@
-//! What is measured now, on standard error: a line that moves on a terminal, plain lines elsewhere. No thread redraws it, which
-//! would disturb what is measured.
+//! The progress on standard error: one line that is updated on a terminal, plain lines elsewhere. No thread redraws it,
+//! since that would disturb the measurement.
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use testbed::report::say;
 
-/// The progress of a comparison, removed when dropped.
+/// The progress display of a comparison, removed when dropped.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Progress of something with so many steps.
+    /// Starts the display for `steps` steps.
     pub fn new(steps: u64) -> Result<Self> {
         let bar = ProgressBar::new(steps);
         bar.set_style(ProgressStyle::with_template(
@@ -20,7 +20,7 @@ impl Progress {
         Ok(Self(bar))
     }
 
-    /// Says what is measured now.
+    /// Shows what is being measured.
     pub fn say(&self, message: &str) {
         if self.0.is_hidden() {
             return say(message);
@@ -29,7 +29,7 @@ impl Progress {
         self.0.tick();
     }
 
-    /// One step is done.
+    /// Advances by one step.
     pub fn step(&self) {
         self.0.inc(1);
     }

@@ -1,4 +1,4 @@
-//! The rounds of a comparison: who has a turn when, progress, and the end when one is wanted.
+//! The rounds of a comparison: the order of turns, the progress, and the end on request.
 
 use anyhow::{Context, Result};
 
@@ -7,20 +7,20 @@ use super::progress::Progress;
 use super::record::{Record, Sample};
 use super::stop::Stop;
 
-/// What a scenario knows how to do.
+/// A scenario is what can measure a turn.
 pub trait Scenario {
-    /// Measures the cells of a turn: one sample of each, or, where the scenario goes to and fro between several rivals, as many of
-    /// each. A figure that could not be read is left out.
+    /// Measures the cells of a turn: one sample of each, or, where the scenario alternates between several rivals,
+    /// several samples of each. A figure that could not be read is left out.
     fn measure(&mut self, round: u32, turn: &Turn) -> Result<Vec<(Cell, Sample)>>;
 }
 
-/// The turns of a group in a round: each round begins with another one.
+/// Orders the turns of a group in a round, so that each round begins with another one.
 fn rotated(group: &[Turn], round: u32) -> impl Iterator<Item = &Turn> {
     let first = round as usize % group.len().max(1);
     group[first..].iter().chain(&group[..first])
 }
 
-/// Makes all rounds of a plan.
+/// Runs all rounds of a plan.
 pub fn run(plan: Plan, scenario: &mut impl Scenario, stop: &Stop) -> Result<Record> {
     let turns: usize = plan.groups.iter().map(Vec::len).sum();
     let progress = Progress::new(u64::from(plan.rounds) * turns as u64)?;

@@ -1,6 +1,6 @@
-//! The statistics of samples: one median, one spread, one quantile for all scenarios.
+//! The statistics of samples: one median, one quantile and one mean for all scenarios.
 
-/// The value in the middle; of an even number, the mean of the two in the middle. There is none of no values.
+/// Returns the middle value, or the mean of the two middle values of an even number. No values have no median.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let values = sorted(values);
     let middle = values.len() / 2;
@@ -11,14 +11,14 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// The value that this share of all is below, by the nearest rank. There is none of no values.
+/// Returns the quantile `share` by the nearest rank. No values have no quantile.
 pub fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
     let values = sorted(values);
     let at = values.len().saturating_sub(1) as f64 * share;
     values.get(at.round() as usize).copied()
 }
 
-/// The arithmetic mean. There is none of no values.
+/// Returns the arithmetic mean. No values have no mean.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values
         .into_iter()

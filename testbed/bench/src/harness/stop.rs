@@ -1,5 +1,5 @@
-//! Ctrl-C and its relatives: the processes that were started are killed; the code that waits for one of them then fails and
-//! clears up.
+//! The end at Ctrl-C, SIGTERM or SIGHUP: started processes are killed; code that waits for one of them then fails and
+//! cleans up.
 
 use std::{
     os::fd::OwnedFd,
@@ -13,24 +13,24 @@ use signal_hook::{
     iterator::Signals,
 };
 
-/// What a comparison ends with after a signal.
+/// The error that a comparison ends with after a signal.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;
 
-/// Whether an end is wanted, and which processes must be ended then.
+/// A stop says whether an end was requested, and which processes to end then.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     asked: bool,
-    /// Handles, not numbers: a number may name another process by now.
+    /// Handles instead of process numbers, since a number may name another process by now.
     children: Vec<OwnedFd>,
 }
 
 impl Stop {
-    /// One that SIGINT, SIGTERM and SIGHUP ask.
+    /// Makes a stop that SIGINT, SIGTERM and SIGHUP trigger.
     pub fn at_signals() -> Result<Self> {
         let stop = Self::default();
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
@@ -46,12 +46,12 @@ impl Stop {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.asked = true;
         for child in state.children.drain(..) {
-            // One that has ended needs no signal.
+            // A process that has ended needs no signal.
             _ = pidfd_send_signal(&child, Signal::KILL);
         }
     }
 
-    /// Has the child `pid`, not yet waited for, ended at a signal too.
+    /// Adds the child process `pid`, which has not been waited for, to those that a signal ends.
     pub fn also_end(&self, pid: u32) -> Result<()> {
         let pid = i32::try_from(pid)
             .ok()
@@ -66,12 +66,12 @@ impl Stop {
         Ok(())
     }
 
-    /// Whether a signal came.
+    /// Returns whether a signal came.
     pub fn is_asked(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).asked
     }
 
-    /// An error once a signal came.
+    /// Fails once a signal came.
     pub fn check(&self) -> Result<()> {
         match self.is_asked() {
             false => Ok(()),

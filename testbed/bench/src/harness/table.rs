@@ -8,12 +8,12 @@ use super::bar::Limit;
 use super::plan::Cell;
 use super::record::Record;
 
-/// Whether a table has lines around its cells.
+/// A style says whether a table has lines around its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Lines between columns, headings as they are.
+    /// Lines separate columns; headings are printed unchanged.
     Framed,
-    /// Nothing but blanks, easy to cut with other tools; headings in capitals.
+    /// Only blanks separate columns, which other tools can cut easily; headings are in capitals.
     Plain,
 }
 
@@ -25,7 +25,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns: headings, and whether numbers stand below them.
+    /// Makes a table with these columns: their headings, and whether numbers stand below them.
     pub fn new(style: Style, columns: &[(String, bool)]) -> Self {
         let mut grid = Grid::new();
         grid.load_preset(match style {
@@ -66,30 +66,31 @@ impl fmt::Display for Table {
     }
 }
 
-/// A column of words with this heading.
+/// Makes a column of words with a heading.
 pub fn words(heading: impl Into<String>) -> (String, bool) {
     (heading.into(), false)
 }
 
-/// A column of numbers with this heading.
+/// Makes a column of numbers with a heading.
 pub fn numbers(heading: impl Into<String>) -> (String, bool) {
     (heading.into(), true)
 }
 
-/// The last three columns of a table.
+/// Returns the last three columns of a table.
 fn judged() -> [(String, bool); 3] {
     [numbers("ratio"), words("bar"), words("met")]
 }
 
-/// A column that each rival has: its heading for a rival's name, and what stands in a cell.
+/// A rival column is one that each rival has: its heading for a rival's name, and the text of its cells.
 pub struct RivalColumn {
-    /// The heading, for a rival of this name.
+    /// Makes the heading for a rival's name.
     pub heading: fn(&str) -> String,
-    /// What stands in the column.
+    /// Makes the text of a cell.
     pub cell: fn(&Record, Cell) -> String,
 }
 
-/// A row for each measurement, with the rivals beside each other; `ours` is the rival whose bars are shown.
+/// Makes a table with a row for each measurement and the rivals beside each other; `ours` is the rival whose bars are
+/// shown.
 pub fn across(record: &Record, style: Style, labels: &[(String, bool)], rivals: &[RivalColumn], ours: usize) -> Table {
     let plan = &record.plan;
     let per_rival = plan
@@ -110,7 +111,7 @@ pub fn across(record: &Record, style: Style, labels: &[(String, bool)], rivals: 
     table
 }
 
-/// A row for each rival of each measurement, with the rival's own bar.
+/// Makes a table with a row for each rival of each measurement, with the bar of that rival.
 pub fn down(record: &Record, style: Style) -> Table {
     let columns = [
         words("what"),
@@ -142,7 +143,7 @@ fn cells(record: &Record) -> impl Iterator<Item = Cell> {
         .filter(|cell| record.plan.has(*cell))
 }
 
-/// Every figure with its spread, in the order of the turns.
+/// Makes a table of every figure with its spread, in the order of the turns.
 pub fn figures(record: &Record) -> Table {
     let columns = [words("what"), words("over"), numbers("median"), numbers("10 % … 90 %")];
     let mut table = Table::new(Style::Framed, &columns);
@@ -157,7 +158,7 @@ pub fn figures(record: &Record) -> Table {
     table
 }
 
-/// Every bar, with what it speaks of. `ours` is whose bars they are.
+/// Makes a table of every bar with its value. `ours` names the rival that the bars are about.
 pub fn bars(record: &Record, ours: &str) -> Table {
     let columns = [
         words(ours),

@@ -1,5 +1,5 @@
-//! A forwarder of frames under test, as a process on one core, and the two guests that a thread on another core plays: what the
-//! comparisons with test front ends share. Everything started here is stopped when dropped.
+//! What the comparisons with test frontends share: a forwarder under test, as a process on one core, and the two guests
+//! that a thread on another core plays. Everything started here is stopped when dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,26 +15,26 @@ use weft_vnic_testkit::{
 
 use crate::harness::{Record, Sample, Stop, Unit, fields};
 
-/// Share of a sample without a core that is ordinary on a quiet machine.
+/// Share of a sample without the core that is usual on a quiet machine.
 const DISTURBED_MAX: f64 = 0.02;
 
 /// Longest wait for a forwarder's sockets, and the time between two checks.
 const SOCKETS_WAIT: Duration = Duration::from_secs(20);
 const SOCKETS_STEP: Duration = Duration::from_millis(100);
 
-/// Frames per second.
+/// The unit of frames per second.
 pub const FRAMES: Unit = Unit {
     name: "frames/s",
     show: |value| format!("{:.3} M/s", value / 1e6),
 };
 
-/// Times of round trips.
+/// The unit of round-trip times.
 pub const ROUND_TRIP: Unit = Unit {
     name: "ns",
     show: |value| format!("{:.2} µs", value / 1e3),
 };
 
-/// Which processor works for whom.
+/// The cores that the processes run on.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Cores {
     /// Core of the forwarder
@@ -47,15 +47,15 @@ pub struct Cores {
 
 /// A running forwarder and its sockets.
 pub struct Forwarder {
-    /// The process.
+    /// Process of the forwarder.
     pub service: Service,
-    /// One socket per port.
+    /// Sockets, one per port.
     pub sockets: Vec<PathBuf>,
     log: PathBuf,
 }
 
 impl Forwarder {
-    /// Starts a forwarder called `name` on `core`, with so many ports; its sockets and log are in `folder`.
+    /// Starts a forwarder called `name` on `core` with `ports` ports; its sockets and log are in `folder`.
     pub fn start(
         name: &str,
         core: usize,
@@ -76,7 +76,7 @@ impl Forwarder {
         Ok(Self { service, sockets, log })
     }
 
-    /// Waits until every port listens; guests that connect by themselves give up at once otherwise.
+    /// Waits until every port listens, since guests that connect by themselves give up immediately otherwise.
     pub fn wait_for_sockets(&self, stop: &Stop) -> Result<()> {
         let mut waited = Duration::ZERO;
         while !self.sockets.iter().all(|socket| socket.exists()) {
@@ -92,7 +92,7 @@ impl Forwarder {
         wait(SOCKETS_STEP, stop)
     }
 
-    /// The end of what the forwarder printed, for error messages.
+    /// Returns the end of what the forwarder printed, for error messages.
     pub fn last_words(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = text.lines().collect();
@@ -100,7 +100,7 @@ impl Forwarder {
     }
 }
 
-/// The command of a `vnicd` that listens at these sockets: `binary`, or the one beside this program.
+/// Makes the command of a `vnicd` that listens at these sockets: `binary`, or the one beside this program.
 pub fn vnicd(binary: Option<&Path>, sockets: &[PathBuf], arguments: &str) -> Result<Command> {
     let binary = match binary {
         Some(binary) => binary.to_owned(),
@@ -117,7 +117,7 @@ pub fn vnicd(binary: Option<&Path>, sockets: &[PathBuf], arguments: &str) -> Res
     Ok(command)
 }
 
-/// Two guests of one kind of sample.
+/// The properties of the two guests of a sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Guests {
     /// Longest frame in bytes.
@@ -147,12 +147,12 @@ impl Guests {
         }
     }
 
-    /// Sender and receiver, on the forwarder's first two ports.
+    /// Connects sender and receiver to the forwarder's first two ports.
     pub fn connect_two(self, forwarder: &Forwarder) -> Result<(Frontend, Frontend)> {
         Ok((self.connect(forwarder, 0)?, self.connect(forwarder, 1)?))
     }
 
-    /// A guest on one of the forwarder's ports.
+    /// Connects a guest to one of the forwarder's ports.
     pub fn connect(self, forwarder: &Forwarder, port: usize) -> Result<Frontend> {
         let mut config = FrontendConfig::connect(&forwarder.sockets[port]);
         config.ring_size = self.ring;
@@ -172,7 +172,7 @@ impl Guests {
         Frontend::start(config).with_context(|| format!("the forwarder's last words: {}", forwarder.last_words()))
     }
 
-    /// Frames per second one way.
+    /// Measures frames per second in one direction.
     pub fn one_way(self, forwarder: &Forwarder, touch: load::Touch, duration: Duration) -> Result<Sample> {
         let (mut sender, mut receiver) = self.connect_two(forwarder)?;
         load::prepare(&mut sender, &mut receiver, self.size);
@@ -191,7 +191,8 @@ impl Guests {
         })
     }
 
-    /// The times of so many round trips in nanoseconds, those of lost frames left out, and how far other programs took part.
+    /// Measures the times of `count` round trips in nanoseconds, without those of lost frames, and the share of time
+    /// that other programs had.
     pub fn ping_pong(self, forwarder: &Forwarder, count: u64) -> Result<(Vec<f64>, f64)> {
         let (mut left, mut right) = self.connect_two(forwarder)?;
         load::prepare(&mut left, &mut right, self.size);
@@ -202,7 +203,7 @@ impl Guests {
     }
 }
 
-/// Both ends' wish for a core while a sample is taken.
+/// Watches how long both ends wait for a core while a sample is taken.
 pub struct Watch<'a> {
     forwarder: &'a Forwarder,
     waited_ns: [u64; 2],
@@ -226,12 +227,12 @@ impl<'a> Watch<'a> {
         })
     }
 
-    /// Time since the beginning.
+    /// Returns the time since the beginning.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// The larger of the two shares of time in which a core was wanted that another program had.
+    /// Returns the larger of the two shares of time in which a core was wanted but used by another program.
     pub fn disturbed(&self) -> Result<f64> {
         let elapsed_ns = self.start.elapsed().as_nanos() as f64;
         let now = Self::waited_ns(self.forwarder)?;
@@ -243,14 +244,14 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// A line about other programs on the cores, if there were any.
+/// Returns a line about other programs on the cores, if there were any.
 pub fn not_alone(record: &Record) -> String {
     let worst = record.all().map(|sample| sample.disturbed).fold(0.0, f64::max);
     if worst <= DISTURBED_MAX {
         return String::new();
     }
     format!(
-        "NOT ALONE: other programs held the cores for up to {:.0} % of a sample; repeat on a quiet machine.\n",
+        "NOT ALONE: other programs used the cores for up to {:.0} % of a sample; repeat on a quiet machine.\n",
         worst * 100.0
     )
 }

@@ -1,6 +1,6 @@
-//! Two guests with two cards each, which the comparisons with guests share: `eth0` on `vnicd`, `eth1` on a tap device or on `vnicd`
-//! behind a trunk. Starts them and `vnicd`, starts another `vnicd` with other arguments when asked, ends everything when dropped.
-//! Measures nothing.
+//! Two guests with two cards each, shared by the comparisons with guests: `eth0` on `vnicd`, `eth1` on a tap device or
+//! on `vnicd` behind a trunk. This module starts them and `vnicd`, restarts `vnicd` with other arguments on request,
+//! and ends everything when dropped. It measures nothing.
 
 use std::{
     fs::{self, File},
@@ -28,7 +28,7 @@ use weft_agent::config::{GuestConfig, Interface};
 
 use crate::harness::Stop;
 
-/// Names of the guests, and of their ports of `vnicd`.
+/// Names of the guests, and of their ports on `vnicd`.
 pub const NAMES: [&str; 2] = ["n1", "n2"];
 
 /// Names of the switches at the ends of the trunk between the second cards.
@@ -37,36 +37,37 @@ pub const TRUNK: [&str; 2] = ["t1", "t2"];
 /// Names of the tap devices of the guests' second cards.
 pub const TAPS: [&str; 2] = ["tap1", "tap2"];
 
-/// What the second card of each guest leads to.
+/// What the second card of each guest is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Second {
-    /// A tap device each, on a bridge.
+    /// A tap device for each guest, on a bridge.
     Tap,
-    /// A switch each of one `vnicd`, with a trunk between the two.
+    /// A switch for each guest on one `vnicd`, with a trunk between the two.
     Trunk,
 }
 
-/// As in a lab whose file says nothing else.
+/// Number of processors, as in a lab whose file says nothing else.
 const GUEST_CPUS: u32 = 1;
-/// See [`GUEST_CPUS`].
+/// Memory of a guest, as in a lab whose file says nothing else.
 const GUEST_MEMORY_MIB: u32 = 128;
 
 /// Memory that both guests with their QEMUs and `vnicd` need.
 const MEMORY_NEEDED_MIB: u64 = 480;
 
-/// Time for a boot on a machine that does other work too.
+/// Time for a boot on a machine that is busy with other work.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Time for a `vnicd` to start, to end, and for both guests to be connected to it again.
+/// Time for a `vnicd` to start or end, and for both guests to be connected to it again.
 const VNICD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Receive buffer of sockets that choose none themselves, in bytes: about a thousand small frames. TCP chooses one.
+/// Receive buffer in bytes of sockets that choose none themselves: about a thousand small frames. TCP chooses its
+/// buffer itself.
 const UDP_BUFFER_LEN: u32 = 1 << 20;
 
 /// Time between two checks of something that is about to happen.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The image that both guests boot, which may have to be downloaded and made.
+/// Returns the image that both guests boot, which may have to be downloaded and built.
 pub fn guest_image() -> Result<Image> {
     programs::find("vnicd")?;
     Qemu::discover()?;
@@ -82,7 +83,7 @@ pub fn guest_image() -> Result<Image> {
 
 /// Two guests and the `vnicd` between them.
 pub struct GuestPair {
-    // In this order they end: who serves outlives who is served.
+    // The fields are dropped in this order: a server outlives its clients.
     guests: Vec<Guest>,
     vnicd: Option<Vnicd>,
     qemu: Qemu,
@@ -134,49 +135,50 @@ impl GuestPair {
                 .with_context(|| format!("{name} did not boot: {}", process.last_words()))?;
             rig.guests.push(Guest { process, channel });
         }
-        // A socket's usual buffer holds fewer frames than come while an emulated guest is kept from its core.
+        // The default buffer of a socket holds fewer frames than arrive while an emulated guest is kept from its core.
         let room = format!("echo {UDP_BUFFER_LEN} >/proc/sys/net/core/rmem_default");
         output(rig.receiver(), &["sh", "-c", &room])?;
         Ok(rig)
     }
 
-    /// The guest that sends.
+    /// Returns the channel to the guest that sends.
     pub fn sender(&self) -> &GuestChannel {
         &self.guests[0].channel
     }
 
-    /// The guest that receives.
+    /// Returns the channel to the guest that receives.
     pub fn receiver(&self) -> &GuestChannel {
         &self.guests[1].channel
     }
 
-    /// A server in the receiving guest for one run of `iperf3` in the other; [`Running::collect`] waits until it has ended. One that
-    /// served several would still be busy with the last while the end of that is under way over a delayed cable.
+    /// Starts a server in the receiving guest for a single `iperf3` client in the other one; [`Running::collect`] waits
+    /// until it has ended. A server for several clients would still be busy with the last one while its end travels
+    /// over a delayed cable.
     pub fn iperf3_server(&self) -> Result<Running> {
         start_server(self.receiver(), &["iperf3", "-s", "-1", "--forceflush"], "listening")
     }
 
-    /// Both guests' processes.
+    /// Returns the processes of both guests.
     pub fn qemus(&self) -> Vec<u32> {
         self.guests.iter().map(|guest| guest.process.pid()).collect()
     }
 
-    /// Version of the QEMU.
+    /// Returns the version of QEMU.
     pub fn qemu_version(&self) -> String {
         self.qemu.version().to_string()
     }
 
-    /// The process of the `vnicd` that runs now.
+    /// Returns the process of the current `vnicd`.
     pub fn vnicd(&self) -> Result<u32> {
         Ok(self.vnicd.as_ref().context("no vnicd runs")?.child.id())
     }
 
-    /// The control socket of the `vnicd` that runs now.
+    /// Returns a client of the current `vnicd`.
     pub fn client(&mut self) -> Result<&mut VnicdClient> {
         Ok(&mut self.vnicd.as_mut().context("no vnicd runs")?.client)
     }
 
-    /// Counters of both cards, the sender's first.
+    /// Reads the counters of both cards, the sender's first.
     pub fn card_stats(&mut self) -> Result<Vec<PortStats>> {
         let client = self.client()?;
         let mut stats = client.stats(None)?;
@@ -184,12 +186,12 @@ impl GuestPair {
         Ok(stats)
     }
 
-    /// The receiver's address behind its `interface`-th card.
+    /// Returns the receiver's address on its card number `interface`.
     pub fn receiver_address(interface: usize) -> String {
         address(1, interface)
     }
 
-    /// Has a `vnicd` with these further arguments run, and both guests connected to it.
+    /// Replaces `vnicd` by one with these further arguments, and waits until both guests are connected to it.
     pub fn use_vnicd(&mut self, arguments: &str, stop: &Stop) -> Result<()> {
         if self.vnicd.as_ref().is_some_and(|vnicd| vnicd.arguments == arguments) {
             return Ok(());
@@ -198,7 +200,7 @@ impl GuestPair {
         self.start_vnicd(arguments, stop)?;
         let deadline = Instant::now() + VNICD_TIMEOUT;
         let client = &mut self.vnicd.as_mut().context("no vnicd runs")?.client;
-        // Two rings each: receive and transmit.
+        // Each card has two rings: receive and transmit.
         while !client
             .info()?
             .ports
@@ -244,7 +246,7 @@ impl GuestPair {
             }
             let ended = child.try_wait()?;
             if ended.is_some() || Instant::now() > deadline {
-                // It may live and not answer.
+                // The process may be alive without answering.
                 _ = child.kill();
                 _ = child.wait();
                 let said = fs::read_to_string(&log_path).unwrap_or_default();
@@ -263,7 +265,8 @@ impl GuestPair {
         Ok(())
     }
 
-    /// The configuration of a `vnicd` with a switch for the first cards, and two joined by a trunk for the second ones.
+    /// Writes the configuration of a `vnicd` with a switch for the first cards, and two switches joined by a trunk for
+    /// the second ones.
     fn write_config(&self) -> Result<PathBuf> {
         let first = NAMES.map(|name| json!({ "name": name, "switch": "s1", "listen": self.socket(name) }));
         let second = std::array::from_fn::<_, 2, _>(|index| {
@@ -281,7 +284,7 @@ impl GuestPair {
         Ok(file)
     }
 
-    /// The socket of a port of `vnicd`.
+    /// Returns the socket of a port of `vnicd`.
     fn socket(&self, port: &str) -> PathBuf {
         self.file(&format!("{port}.sock"))
     }
@@ -353,7 +356,7 @@ impl GuestPair {
 
 impl Drop for Vnicd {
     fn drop(&mut self) {
-        // Politely first: it removes its sockets. Either fails only when it has ended already.
+        // SIGTERM comes first, since `vnicd` then removes its sockets. Both calls fail only when it has ended already.
         _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = Instant::now() + VNICD_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) {
@@ -365,12 +368,12 @@ impl Drop for Vnicd {
     }
 }
 
-/// One subnet per path, so that the guests' kernels cannot choose between them.
+/// Each path has its own subnet, so that the guests' kernels cannot choose between paths.
 fn address(guest: usize, interface: usize) -> String {
     format!("10.77.{}.{}", 100 + interface, 1 + guest)
 }
 
 fn mac(guest: usize, interface: usize) -> ether::MacAddr {
-    // Both are 0 or 1.
+    // Both numbers are 0 or 1.
     ether::MacAddr([0x52, 0x54, 0x00, 0x62, interface as u8, 1 + guest as u8])
 }

@@ -1,28 +1,28 @@
-//! What `iperf3` says of a stream, for the comparisons that run it in guests.
+//! The results of `iperf3`, for the comparisons that run it in guests.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Bytes of a datagram: with its headers the smallest Ethernet frame.
+/// Bytes of a datagram that, with its headers, makes the smallest Ethernet frame.
 pub const DATAGRAM_LEN: u64 = 18;
 
-/// What arrived of a stream.
+/// The part of a stream that arrived.
 #[derive(Clone, Debug, Serialize)]
 pub struct Received {
-    /// How long it was sent, by the guest's clock.
+    /// Duration of the stream in seconds, by the guest's clock.
     pub seconds: f64,
     /// Bytes that arrived, without headers.
     pub bytes: u64,
-    /// TCP: segments sent again.
+    /// Retransmitted segments; TCP only.
     pub retransmits: Option<u64>,
-    /// UDP: datagrams that arrived.
+    /// Datagrams that arrived; UDP only.
     pub received: Option<u64>,
-    /// UDP: datagrams that did not.
+    /// Datagrams that were lost; UDP only.
     pub lost: Option<u64>,
 }
 
-/// Reads iperf3's JSON.
+/// Parses the JSON output of iperf3.
 pub fn received(text: &str) -> Result<Received> {
     let report: Value = serde_json::from_str(text).context("iperf3 printed no JSON")?;
     if let Some(error) = report["error"].as_str() {
@@ -39,7 +39,7 @@ pub fn received(text: &str) -> Result<Received> {
     let sent = received["packets"].as_u64();
     let arrived = sent.zip(lost).map(|(sent, lost)| sent.saturating_sub(lost));
     let bytes = match arrived {
-        // What iperf3 says here of UDP is what was sent, in some versions.
+        // Some versions of iperf3 report here what was sent over UDP.
         Some(arrived) => arrived * DATAGRAM_LEN,
         None => received["bytes"]
             .as_u64()

@@ -1,4 +1,5 @@
-//! The comparisons. Each gives its rivals, measurements and bars to the [harness](crate::harness) and measures what it asks for.
+//! The scenarios. Each provides its rivals, measurements and bars to the [harness](crate::harness) and measures on
+//! request.
 
 pub mod dataplane;
 mod forwarder;

@@ -1,4 +1,4 @@
-//! Running tshark with the dissector over generated frames, and numbers that look random.
+//! Runs tshark with the dissector over generated frames, and generates pseudo-random numbers.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ impl Numbers {
         self.0 >> 24
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     pub fn below(&mut self, limit: usize) -> usize {
         (self.number() % limit as u64) as usize
     }
@@ -30,7 +30,7 @@ impl Numbers {
     }
 }
 
-/// What tshark says of one frame: field name to value; fields that are absent have no entry.
+/// The fields that tshark prints of one frame, by name; fields that are absent have no entry.
 pub type Fields = BTreeMap<String, String>;
 
 /// Writes the frames as pcapng and reads them through tshark with the dissector. Each may be cut to its second length.
@@ -74,7 +74,7 @@ pub fn tshark(frames: &[(Vec<u8>, usize)], options: &[&str], fields: &[&str]) ->
         .arg(format!("lua_script:{}", script.display()))
         .arg("-r")
         .arg(&capture);
-    // A configuration of the user's must not change what is read.
+    // A configuration of the user must not change the result.
     command.env("XDG_CONFIG_HOME", folder.path()).env("HOME", folder.path());
     for option in options {
         command.args(["-o", option]);
@@ -115,7 +115,7 @@ pub fn tshark(frames: &[(Vec<u8>, usize)], options: &[&str], fields: &[&str]) ->
     rows
 }
 
-/// A field as a number, whatever notation it is printed in.
+/// Parses a field as a number, whatever notation it is printed in.
 pub fn number(fields: &Fields, name: &str) -> Option<u64> {
     let text = fields.get(name)?;
     Some(match text.as_str() {

@@ -1,4 +1,5 @@
-//! The control-frame part of the dissector against `firmware::control`, on generated requests and a card's replies.
+//! Tests the control-frame part of the dissector against `firmware::control`, on generated requests and a card's
+//! replies.
 
 mod expected;
 
@@ -17,7 +18,7 @@ use firmware::{
 const EXPERT: &str = "_ws.expert.message";
 const GUEST: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
 
-/// Names of the counters in the order of [`RxCounts`].
+/// Returns the names of the counters in the order of [`RxCounts`].
 fn counters(counts: &RxCounts) -> Vec<(String, u64)> {
     let plain = [
         ("packets", counts.packets),
@@ -32,7 +33,7 @@ fn counters(counts: &RxCounts) -> Vec<(String, u64)> {
         ("polled", counts.polled),
     ];
     let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
-    // Those of a strategy's own are told only as what the reasons lack to the histogram.
+    // Reasons of a strategy are reported only as the difference between the reasons and the histogram.
     let told = Reason::ALL.into_iter().filter(|reason| *reason != Reason::Strategy);
     let decided = told.map(|reason| {
         (
@@ -223,7 +224,7 @@ fn every_request_and_reply_is_read_as_both_ends_read_it() {
     let mut wanted = Vec::new();
     for id in 0..1500_u16 {
         let engine = nic.copy_engine_mut().unwrap();
-        // Some of them are refused, some are cut.
+        // Some of the requests are refused, some are cut.
         _ = engine.icopy(
             Time::ZERO,
             numbers.below(9000) as u64,
@@ -234,7 +235,7 @@ fn every_request_and_reply_is_read_as_both_ends_read_it() {
         let request = request(&mut numbers);
         let mut frame = [0; CONTROL_FRAME_MAX];
         let len = request.encode(GUEST, id, &mut frame);
-        // Slow enough for the card to answer all of them.
+        // The requests are slow enough for the card to answer all of them.
         let mut reply = [0; CONTROL_FRAME_MAX];
         let now = Time::from_nanos(u64::from(id) * 2_000_000);
         let mut reply_len = nic.handle_control(now, &frame[..len], &mut reply);
@@ -302,7 +303,7 @@ fn m_bv10_a_doorbell_that_the_card_sends_unasked_is_read() {
 
 #[test]
 fn counters_that_are_not_zero_are_under_the_right_names() {
-    // A reply whose 64-bit values are 1, 2, 3, … read by the decoder and by the dissector.
+    // A reply whose 64-bit values are 1, 2, 3, … is read by the decoder and by the dissector.
     let mut nic = Firmware::new(FirmwareConfig::default());
     let (mut frame, mut reply) = ([0; CONTROL_FRAME_MAX], [0; CONTROL_FRAME_MAX]);
     let len = Request::GetCounters {

@@ -1,8 +1,8 @@
-//! What the dissector must show of a frame that `mxoe::wire` decodes or refuses.
+//! The fields that the dissector must show of a frame that `mxoe::wire` decodes or refuses.
 
 use ::mxoe::wire::{Announcement, ConnectKind, Dialect, Eager, Mode, Packet, WireError, endpoint_of_pull_magic};
 
-/// The sentence that the dissector's expert information begins with.
+/// Returns the sentence that the dissector's expert information begins with.
 pub fn expert(error: WireError) -> &'static str {
     match error {
         WireError::HeaderTooShort => "header too short",
@@ -17,7 +17,7 @@ pub fn expert(error: WireError) -> &'static str {
     }
 }
 
-/// What the dissector shows beyond the decoder's values: parts of numbers, and where a frame lies in its pull.
+/// Adds what the dissector shows beyond the decoder's values: parts of numbers, and the place of a frame in its pull.
 fn derived(dialect: &Dialect, packet: &Packet<'_>, list: &mut Vec<(&'static str, u64)>) {
     let of = |name| list.iter().find(|(field, _)| *field == name).map(|(_, value)| *value);
     let (seqnum, handle) = (of("seqnum"), of("handle"));
@@ -44,7 +44,7 @@ fn derived(dialect: &Dialect, packet: &Packet<'_>, list: &mut Vec<(&'static str,
     }
 }
 
-/// The byte that the specification calls unused, in the types that have it.
+/// Returns the byte that the specification calls unused, in the types that have it.
 pub fn generation(packet: &Packet<'_>, bytes: &[u8]) -> Option<u64> {
     match packet {
         Packet::Raw(_) | Packet::HostQuery(_) | Packet::HostReply(_) | Packet::PullReply(_) => None,
@@ -53,14 +53,14 @@ pub fn generation(packet: &Packet<'_>, bytes: &[u8]) -> Option<u64> {
     }
 }
 
-/// Everything the dissector shows of a decoded packet but its data, under the dissector's names.
+/// Returns everything that the dissector shows of a decoded packet but its data, under the dissector's names.
 pub fn shown(dialect: &Dialect, packet: &Packet<'_>) -> Vec<(&'static str, u64)> {
     let mut list = fields(dialect, packet);
     derived(dialect, packet, &mut list);
     list
 }
 
-/// Every field of a decoded packet under the dissector's names.
+/// Returns every field of a decoded packet under the dissector's names.
 fn fields(dialect: &Dialect, packet: &Packet<'_>) -> Vec<(&'static str, u64)> {
     let endpoints = |dst: u8, src: u8| vec![("dst_endpoint", dst.into()), ("src_endpoint", src.into())];
     let eager = |p: &Eager<'_>| {

@@ -1,4 +1,4 @@
-//! Holds the dissector against our own decoders, with tshark as the judge in between.
+//! Tests that compare the dissector with the decoders of the workspace, through tshark.
 
 mod common;
 mod control;

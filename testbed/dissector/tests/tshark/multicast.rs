@@ -1,4 +1,4 @@
-//! The part of the dissector for frames between cards against `firmware::multicast`.
+//! Tests the part of the dissector for frames between cards against `firmware::multicast`.
 
 use crate::common::{Fields, Numbers, number, tshark};
 use ether::MacAddr;

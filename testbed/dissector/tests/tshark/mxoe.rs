@@ -1,4 +1,4 @@
-//! The MXoE part of the dissector against `mxoe::wire`, on thousands of generated frames, good ones and bad ones.
+//! Tests the MXoE part of the dissector against `mxoe::wire`, on thousands of generated frames, good ones and bad ones.
 
 use std::collections::BTreeMap;
 
@@ -74,20 +74,20 @@ const FIELDS: &[&str] = &[
     "mxoe.serial",
 ];
 
-/// Frames generated for all presets together.
+/// Number of frames generated for all presets together.
 const FRAMES: usize = 100_000;
-/// Reasons of `WireError` that a frame with our EtherType can give, and the two of `PullShapeError`.
+/// Number of reasons of `WireError` that a frame with our EtherType can give, and the two of `PullShapeError`.
 const REASONS: usize = 8 + 2;
 const EXPERT_BAD_REPLIES: &str = "bad replies";
 const EXPERT_BAD_RANGE: &str = "bad offset or length";
 
-/// A frame whose length fields are plausible more often than not.
+/// Makes a frame whose length fields are plausible more often than not.
 fn frame(numbers: &mut Numbers, dialect: &Dialect) -> Vec<u8> {
     let sizes = dialect.sizes();
     let kind = PacketType::ALL[numbers.below(PacketType::ALL.len())];
     let mut bytes = numbers.bytes(16 + 32 + 200);
     bytes[12..14].copy_from_slice(&dialect.ether_type().0.to_be_bytes());
-    // Addresses of groups send nothing, which tshark would remark upon.
+    // Addresses of groups never send, and tshark would remark upon one that does.
     bytes[6] &= !1;
     bytes[16] = kind.code() | if numbers.below(2) == 0 { 0x80 } else { 0 };
     let mut len = dialect.header_len(kind);
@@ -166,7 +166,7 @@ fn frame(numbers: &mut Numbers, dialect: &Dialect) -> Vec<u8> {
         }
         PacketType::Raw => {
             len = 17 + numbers.below(1024);
-            // The announcement of a board, or nearly.
+            // This is the announcement of a board, or nearly.
             if numbers.below(4) == 0 {
                 body[1..16].fill(0);
                 body[16..18].fill(u8::from(numbers.below(8) == 0));
@@ -189,7 +189,7 @@ fn frame(numbers: &mut Numbers, dialect: &Dialect) -> Vec<u8> {
 /// Fields that may be shown although the value does not have them: lengths and checksums that decoding checks or skips.
 const UNCOMPARED: &[&str] = &["mxoe.length", "mxoe.data", EXPERT, "mxoe.name"];
 
-/// A byte of a name as the dissector shows it.
+/// Returns a byte of a name as the dissector shows it.
 fn plain(byte: u8) -> char {
     match byte {
         b'\\' => '.',
@@ -291,14 +291,14 @@ fn check(preset: Preset, seed: u64, count: usize) {
             *seen.entry(shown[EXPERT].clone()).or_default() += 1;
         }
     }
-    // Every type, marked and not, and every reason to drop a frame, in numbers.
+    // The counts are of every type, marked and not, and of every reason to drop a frame.
     println!("{preset}: {seen:?}");
     assert_eq!(seen.len(), 2 * PacketType::ALL.len() + REASONS, "{seen:?}");
     let rarest = seen.iter().min_by_key(|(_, count)| **count).unwrap();
     assert!(*rarest.1 >= count / 1000, "only {} frames are {}", rarest.1, rarest.0);
 }
 
-/// A tenth of a million frames in all.
+/// Runs a tenth of a million frames in all.
 #[test]
 fn every_generated_frame_is_read_as_our_decoder_reads_it() {
     for (seed, preset) in Preset::ALL.into_iter().enumerate() {

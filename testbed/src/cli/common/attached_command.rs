@@ -1,4 +1,4 @@
-//! A command in a guest that has this process's input, output, signals and, if it wants one, terminal.
+//! A command in a guest that is attached to this process's input, output, signals and, on request, terminal.
 
 use std::{
     io::{self, IsTerminal, Read, Write},
@@ -21,13 +21,13 @@ use weft_agent::frame::DATA_MAX;
 use super::terminal;
 use crate::guest_channel::{ChannelError, Event, Exec, ExitStatus, GuestChannel};
 
-/// How long a guest may take to show that it lives once somebody wants a command in it to end.
+/// Time that a guest has to show that it is alive after the user asked a command in it to end.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
 /// Ctrl-C on a terminal in raw mode, where it is a key like any other.
 const INTERRUPT_KEY: u8 = 0x03;
 
-/// A program on a terminal wants to know which.
+/// Returns the terminal's type, which a program on a terminal needs to know.
 pub(in crate::cli) fn terminal_type(tty: bool) -> Vec<(String, String)> {
     let term = std::env::var("TERM").ok().filter(|_| tty);
     term.into_iter().map(|term| ("TERM".to_owned(), term)).collect()
@@ -37,7 +37,8 @@ pub(in crate::cli) fn exit_code(status: ExitStatus) -> ExitCode {
     u8::try_from(status.shell_code()).unwrap_or(u8::MAX).into()
 }
 
-/// Streams between this process and a command until the command ends, or somebody wants it to and the guest does not answer.
+/// Streams between this process and a command until the command ends, or until the user asks it to end and the guest
+/// does not answer.
 pub(in crate::cli) fn stream(channel: &GuestChannel, node: &str, exec: &Exec) -> Result<ExitStatus> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH]).context("cannot ask for signals")?;
     let mut running = channel.exec(exec)?;
@@ -67,7 +68,7 @@ pub(in crate::cli) fn stream(channel: &GuestChannel, node: &str, exec: &Exec) ->
         }
     })?;
     if let Some(input) = running.stdin().filter(|_| exec.stdin) {
-        // It ends with our input or with the command, whichever is first; both are no news.
+        // The thread ends with our input or with the command, whichever is first; both are expected.
         if on_terminal && io::stdin().is_terminal() {
             spawn_stdin(input, move |keys| {
                 if keys.contains(&INTERRUPT_KEY) {
@@ -92,7 +93,7 @@ pub(in crate::cli) fn stream(channel: &GuestChannel, node: &str, exec: &Exec) ->
     }
 }
 
-/// Passes our input on; `seen` sees each piece before it goes, as the guest may not take it.
+/// Passes our input on; `seen` sees each piece before it is sent, as the guest may not take it.
 fn spawn_stdin(mut to: impl Write + Send + 'static, seen: impl Fn(&[u8]) + Send + 'static) -> io::Result<()> {
     let run = move || {
         let mut piece = vec![0; DATA_MAX];
@@ -115,17 +116,17 @@ fn spawn_stdin(mut to: impl Write + Send + 'static, seen: impl Fn(&[u8]) + Send 
         .map(drop)
 }
 
-/// Looks whether a guest still answers when somebody wants a command in it to end.
+/// Checks whether a guest still answers when the user asks a command in it to end.
 #[derive(Clone)]
 struct Watch {
     channel: GuestChannel,
     node: String,
-    /// Somebody waits for an answer already.
+    /// Whether a thread is waiting for an answer already.
     asking: Arc<AtomicBool>,
 }
 
 impl Watch {
-    /// Ends this process when the guest gives no sign of life in time: the command in it cannot hear of `signal`.
+    /// Ends this process when the guest gives no sign of life in time: the command in it cannot receive `signal`.
     fn expect_life(&self, signal: i32) {
         if self.asking.swap(true, Ordering::SeqCst) {
             return;
@@ -157,8 +158,8 @@ impl Watch {
     }
 }
 
-/// Ends this process as `signal` would have, whatever its other threads wait for; what it had running in a guest is ended
-/// by the supervisor once the guest listens again.
+/// Ends this process as `signal` would have, whatever its other threads wait for; the supervisor ends what it had
+/// running in a guest once the guest listens again.
 pub(in crate::cli) fn give_up(signal: i32, why: &str) -> ! {
     terminal::restore();
     _ = writeln!(io::stderr(), "weft: {why}");

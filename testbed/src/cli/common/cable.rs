@@ -1,4 +1,4 @@
-//! What can be changed of any cable, and the columns that show it: for `link` and `trunk`.
+//! The options that change any cable, and the columns that show them, for `link` and `trunk`.
 
 use crate::{
     lab::{
@@ -15,7 +15,7 @@ use crate::{
 
 use super::on_off::OnOff;
 
-/// What can be changed of any cable.
+/// The options that change any cable.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct CableArgs {
     /// Bit rate, such as 10Gbit, or unlimited.
@@ -45,7 +45,7 @@ pub(in crate::cli) struct CableArgs {
     /// Largest payload in bytes.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=9000))]
     mtu: Option<u32>,
-    /// Probability that a frame is lost, such as 0.1%; or bursts of losses, such as "gemodel 1% 25%" (P, R, 1-H, 1-K).
+    /// Probability that a frame is lost, such as 0.1%; or bursts of loss, such as "gemodel 1% 25%" (P, R, 1-H, 1-K).
     #[arg(long, value_name = "SHARE|MODEL")]
     loss: Option<Loss>,
     /// Lose every Nth frame; 0 for none.
@@ -80,7 +80,7 @@ pub(in crate::cli) enum UpDown {
     Down,
 }
 
-/// What a command line asks to change of a cable.
+/// Converts options into the requested change.
 pub(in crate::cli) fn link_change(state: Option<UpDown>, args: &CableArgs) -> LinkChange {
     let on = |value: Option<OnOff>| value.map(|value| value == OnOff::On);
     let mut change = LinkChange {
@@ -109,7 +109,7 @@ pub(in crate::cli) fn link_change(state: Option<UpDown>, args: &CableArgs) -> Li
     change
 }
 
-/// The columns about one direction of any cable.
+/// Adds the columns about one direction of any cable.
 pub(in crate::cli) fn cable_columns<R: 'static>(columns: Columns<R>, settings: fn(&R) -> &LinkSettings) -> Columns<R> {
     columns
         .words("LINK", move |row| {

@@ -1,4 +1,4 @@
-//! How `weft` fails: the exit codes that `--help` documents, and one sentence on standard error.
+//! The failures of `weft`: the exit codes that `--help` documents, and one sentence on standard error.
 
 use std::{
     io::{self, Write},
@@ -16,12 +16,12 @@ pub(in crate::cli) const EXIT_INTERRUPTED: u8 = 130;
 /// Exit code when the reader of a pipe went away, as shells count signals.
 const EXIT_BROKEN_PIPE: u8 = 141;
 
-/// A request that cannot mean anything, as opposed to one that failed.
+/// A request that has no possible meaning, as opposed to one that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(in crate::cli) struct Usage(pub(in crate::cli) String);
 
-/// Says why a verb failed; gives the exit code for it.
+/// Prints why a verb failed, and returns the exit code for it.
 pub(in crate::cli) fn report(error: &anyhow::Error) -> ExitCode {
     let broken_pipe = |cause: &(dyn std::error::Error + 'static)| {
         let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
@@ -36,7 +36,7 @@ pub(in crate::cli) fn report(error: &anyhow::Error) -> ExitCode {
     if error.is::<Interrupted>() {
         return EXIT_INTERRUPTED.into();
     }
-    // Standard error may be closed as well; then nobody wants the sentence.
+    // Standard error may be closed as well; then the sentence has no reader.
     _ = writeln!(io::stderr(), "weft: {error:#}");
     if error.chain().any(|cause| cause.is::<LabError>() || cause.is::<Usage>()) {
         return EXIT_USAGE.into();

@@ -1,4 +1,4 @@
-//! How the guests of a lab run: options of the verbs that boot some.
+//! The options for how the guests of a lab run, shared by the verbs that boot some.
 
 use crate::{accel::AccelChoice, lab::units::Span};
 

@@ -1,5 +1,5 @@
-//! What verbs share: the options of all of them, what their arguments mean in the running lab, and how they fail. Each file is named
-//! for what it holds; none knows a verb.
+//! The shared parts of verbs: the options of all of them, the meaning of their arguments in the running lab, and how
+//! they fail. Each file is named for its contents; none knows a verb.
 
 pub(super) mod attached_command;
 pub(super) mod cable;

@@ -1,11 +1,11 @@
-//! The cards that an argument means, and rows about one of them.
+//! The cards that an argument names, and rows about one of them.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::{lab::nearest, supervisor_client::client::Client, vnicd_client::report::PortInfo};
 
-/// The cards that are meant: `n1.eth0` is one, `n1` all of a node, nothing all of the lab.
+/// Returns the cards that the argument names: `n1.eth0` names one, `n1` all of a node, and no argument all of the lab.
 pub(in crate::cli) fn ports(client: &Client, target: Option<&str>) -> Result<Vec<PortInfo>> {
     let all = client.vnicd()?.info()?.ports;
     let Some(target) = target else { return Ok(all) };
@@ -27,7 +27,7 @@ pub(in crate::cli) fn ports(client: &Client, target: Option<&str>) -> Result<Vec
     Ok(found)
 }
 
-/// Of a node's cards, those that have a cable; one that is named alone is told why it has none.
+/// Keeps the cards that have a cable; a single card without one is answered with the reason.
 pub(in crate::cli) fn with_cable(mut ports: Vec<PortInfo>) -> Vec<PortInfo> {
     if ports.len() > 1 {
         ports.retain(|port| !port.is_loopback());
@@ -35,7 +35,7 @@ pub(in crate::cli) fn with_cable(mut ports: Vec<PortInfo>) -> Vec<PortInfo> {
     ports
 }
 
-/// Settings with the name of their card, flat in JSON.
+/// Settings with the name of their card, which is flat in JSON.
 #[derive(Serialize)]
 pub(in crate::cli) struct Named<T> {
     pub(in crate::cli) nic: String,

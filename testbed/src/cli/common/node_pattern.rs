@@ -1,21 +1,21 @@
-//! Which nodes a word on the command line means: a name, `all`, `n*`, `n?`, `n[1-3]`, and several of these with commas between
-//! them. Looks at names only.
+//! The nodes that a word on the command line names: a name, `all`, `n*`, `n?`, `n[1-3]`, and several of these separated
+//! by commas. This module knows only names.
 
 use std::{collections::BTreeSet, iter::Peekable, str::Chars};
 
-/// Characters of a pattern: more than the names of the largest lab, one after the other.
+/// Longest pattern in characters: more than the names of the largest lab together.
 const PATTERN_LEN_MAX: usize = 4096;
 
 /// One step of a pattern.
 #[derive(Debug)]
 enum Step {
-    /// This character.
+    /// Matches this character.
     Just(char),
-    /// Any character.
+    /// Matches any character.
     One,
-    /// Any characters, or none.
+    /// Matches any number of characters.
     Many,
-    /// One of these, from `[…]`.
+    /// Matches one of these, from `[…]`.
     OneOf(Vec<Choice>),
 }
 
@@ -24,14 +24,14 @@ enum Step {
 enum Choice {
     /// A character from the first to the second.
     Letter(char, char),
-    /// A number from the first to the second; with leading zeros, of so many digits.
+    /// A number in this range; with leading zeros, one of so many digits.
     Number { from: u32, to: u32, digits: Option<usize> },
 }
 
-/// The nodes that `text` means, in the order of `nodes`, each once.
+/// Returns the nodes that `text` names, in the order of `nodes`, each once.
 ///
 /// # Errors
-/// One sentence when a part of it means none, or cannot be read.
+/// Fails with one sentence when a part of it names none or cannot be parsed.
 pub(in crate::cli) fn matching(text: &str, nodes: &[String]) -> Result<Vec<String>, String> {
     if text.len() > PATTERN_LEN_MAX {
         return Err(format!(
@@ -56,12 +56,12 @@ pub(in crate::cli) fn matching(text: &str, nodes: &[String]) -> Result<Vec<Strin
     Ok(meant.into_iter().map(|index| nodes[index].clone()).collect())
 }
 
-/// Whether `text` may mean several nodes.
+/// Returns whether `text` may name several nodes.
 pub(in crate::cli) fn is_pattern(text: &str) -> bool {
     text == "all" || text.contains(['*', '?', '[', ','])
 }
 
-/// What stands between commas, except for those in brackets.
+/// Splits at commas, except for those in brackets.
 fn parts(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut depth = 0usize;
@@ -100,7 +100,7 @@ fn steps(part: &str) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// What stands behind `[`, up to and with `]`.
+/// Parses what stands behind `[`, up to and including `]`.
 fn choices(letters: &mut Peekable<Chars<'_>>) -> Option<Vec<Choice>> {
     let mut inside = String::new();
     loop {
@@ -133,7 +133,8 @@ fn chars(text: &str) -> Vec<char> {
     text.chars().collect()
 }
 
-/// Whether all of `name` fits; follows all ways through the pattern side by side, so that no pattern takes long.
+/// Returns whether all of `name` matches. All alternatives of the pattern are followed side by side, so that no pattern
+/// takes long.
 fn fits(steps: &[Step], name: &str) -> bool {
     let name = chars(name);
     let mut places = BTreeSet::from([0]);
@@ -143,7 +144,7 @@ fn fits(steps: &[Step], name: &str) -> bool {
     places.contains(&name.len())
 }
 
-/// Where in `name` one can be behind `step`.
+/// Returns the places in `name` that can follow `step`.
 fn after(step: &Step, name: &[char], place: usize) -> Vec<usize> {
     let next = name.get(place);
     match step {
@@ -210,7 +211,7 @@ mod tests {
         ] {
             assert_eq!(meant(text).as_deref(), Ok(expected), "{text}");
         }
-        // A number in brackets is that number, as in other tools for many machines, not one of its digits.
+        // A number in brackets is that number, as in other tools for many machines, and not one of its digits.
         for text in ["n[13]", "n9", "n1,n9", "x*", "n[4-9]", "n[", "n[]", "", ","] {
             assert!(meant(text).is_err(), "{text}: {:?}", meant(text));
         }

@@ -1,4 +1,4 @@
-//! The nodes that an argument means, and their agents.
+//! The nodes that an argument names, and their agents.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail};
 use super::node_pattern;
 use crate::{guest_channel::GuestChannel, lab::nearest, supervisor_client::client::Client};
 
-/// How long a guest's agent may take to answer; the guest may just be rebooting.
+/// Time that a guest's agent may take to answer; the guest may just be rebooting.
 const AGENT_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Complains about a node that does not exist, with the names of those that do.
+/// Fails for a node that does not exist, with the names of those that do.
 pub(in crate::cli) fn check_node(client: &Client, name: &str) -> Result<()> {
     let nodes: Vec<_> = client.status()?.nodes.into_iter().map(|node| node.name).collect();
     if nodes.iter().any(|node| node == name) {
@@ -25,7 +25,7 @@ pub(in crate::cli) fn check_node(client: &Client, name: &str) -> Result<()> {
     )
 }
 
-/// The nodes of the lab that a word means: one, or by a pattern several.
+/// Returns the nodes of the lab that a word names: one, or several by a pattern.
 pub(in crate::cli) fn nodes_meant(client: &Client, text: &str) -> Result<Vec<String>> {
     if !node_pattern::is_pattern(text) {
         check_node(client, text)?;
@@ -41,7 +41,7 @@ pub(in crate::cli) fn nodes_meant(client: &Client, text: &str) -> Result<Vec<Str
     })
 }
 
-/// The agent of a node, once it answers.
+/// Returns the agent of a node once it answers.
 pub(in crate::cli) fn agent(client: &Client, node: &str) -> Result<GuestChannel> {
     let channel = client.agent(node)?;
     channel

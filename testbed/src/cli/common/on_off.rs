@@ -1,6 +1,6 @@
-//! A switch on the command line: `on` or `off`.
+//! An option with the values `on` and `off`.
 
-/// A switch.
+/// The state of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(in crate::cli) enum OnOff {
     /// On.

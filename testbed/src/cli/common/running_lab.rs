@@ -1,4 +1,4 @@
-//! The running lab that a verb is about.
+//! The running lab that a verb applies to.
 
 use anyhow::{Result, bail};
 
@@ -9,7 +9,7 @@ use crate::{
     supervisor_client::client::Client,
 };
 
-/// The lab that is meant: the one named, or the only one that runs.
+/// Returns the lab that the options name, or the only one that runs.
 pub(in crate::cli) fn client(options: &CommonOptions) -> Result<Client> {
     let running = state::running_labs()?;
     let name = match (&options.lab, running.as_slice()) {

@@ -1,4 +1,5 @@
-//! The user's terminal while something else uses it: raw mode that is undone whatever happens, its size, its changes.
+//! The user's terminal while another program uses it: raw mode that is always undone, its size, and changes of the
+//! size.
 
 use std::{
     io,
@@ -10,14 +11,14 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 
 use crate::guest_channel::WindowSize;
 
-/// What the terminal was before raw mode: also for a thread that ends the process.
+/// Settings of the terminal before raw mode, which a thread that ends the process needs as well.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Raw mode: every key goes on as it is, Ctrl-C included. Undone when dropped.
+/// Raw mode, in which every key is passed on unchanged, including Ctrl-C. It is undone when dropped.
 pub(in crate::cli) struct RawMode(());
 
 impl RawMode {
-    /// Takes the terminal on standard input.
+    /// Puts the terminal on standard input into raw mode.
     pub(in crate::cli) fn enter() -> Result<Self> {
         let before = tcgetattr(io::stdin()).context("standard input is not a terminal")?;
         let mut raw = before.clone();
@@ -42,7 +43,7 @@ pub(in crate::cli) fn restore() {
     }
 }
 
-/// Size of the terminal, or what a terminal had when they were made of glass.
+/// Returns the size of the terminal, or 80 columns and 24 rows if it is unknown.
 pub(in crate::cli) fn size() -> WindowSize {
     match tcgetwinsize(io::stdin()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => WindowSize {

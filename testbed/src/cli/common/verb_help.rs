@@ -1,18 +1,18 @@
-//! What is shown of a verb beside its arguments: examples, and whether the options of all verbs mean something for it.
+//! The help of a verb beside its arguments: examples, and which of the options of all verbs apply to it.
 
-/// What is known of a verb beside its arguments.
+/// The help of a verb beside its arguments.
 pub(in crate::cli) struct VerbHelp {
-    /// Its words, such as `nic stats`.
+    /// Words of the verb, such as `nic stats`.
     pub(in crate::cli) path: &'static str,
-    /// Whether it is about a running lab, so that `--lab` says which.
+    /// Whether the verb is about a running lab, so that `--lab` applies.
     pub(in crate::cli) lab: bool,
-    /// Whether it prints something as JSON.
+    /// Whether the verb can print JSON.
     pub(in crate::cli) json: bool,
-    /// Command lines, each with what it does.
+    /// Example command lines, each with a description.
     pub(in crate::cli) examples: &'static [(&'static str, &'static str)],
 }
 
-/// A verb about the files and programs of this machine.
+/// Describes a verb about the files and programs of this machine.
 pub(in crate::cli) const fn here(path: &'static str, examples: &'static [(&'static str, &'static str)]) -> VerbHelp {
     VerbHelp {
         path,
@@ -22,7 +22,7 @@ pub(in crate::cli) const fn here(path: &'static str, examples: &'static [(&'stat
     }
 }
 
-/// A verb that does something in a running lab.
+/// Describes a verb that does something in a running lab.
 pub(in crate::cli) const fn act(path: &'static str, examples: &'static [(&'static str, &'static str)]) -> VerbHelp {
     VerbHelp {
         lab: true,
@@ -30,7 +30,7 @@ pub(in crate::cli) const fn act(path: &'static str, examples: &'static [(&'stati
     }
 }
 
-/// A verb that shows something of a running lab.
+/// Describes a verb that shows something of a running lab.
 pub(in crate::cli) const fn show(path: &'static str, examples: &'static [(&'static str, &'static str)]) -> VerbHelp {
     VerbHelp {
         json: true,

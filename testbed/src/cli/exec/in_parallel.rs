@@ -1,4 +1,4 @@
-//! One command in several nodes at once: a thread for each, whole lines with the node's name before them.
+//! One command in several nodes in parallel: a thread for each, whole lines with the node's name before them.
 
 use std::{
     io::{self, Write},
@@ -18,17 +18,18 @@ use crate::{
     supervisor_client::client::Client,
 };
 
-/// Bytes of a line that are kept until its end comes; longer ones are written in pieces.
+/// Bytes of a line that are kept until its end comes; longer lines are written in pieces.
 const LINE_MAX: usize = 64 << 10;
 
-/// The commands that run, and whether they shall end.
+/// The running commands, and whether they are to end.
 #[derive(Default)]
 struct Group {
     running: Vec<Control>,
     ending: Option<i32>,
 }
 
-/// Runs `exec` in all `nodes` at once. The exit status is that of the first node, in the order of the lab, where it is not 0.
+/// Runs `exec` in all `nodes` in parallel. The exit status is that of the first node, in the order of the lab, where it
+/// is not 0.
 pub(super) fn run(client: &Client, nodes: &[String], exec: &Exec) -> Result<ExitCode> {
     let group = Arc::new(Mutex::new(Group::default()));
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot ask for signals")?;
@@ -68,10 +69,10 @@ pub(super) fn run(client: &Client, nodes: &[String], exec: &Exec) -> Result<Exit
     Ok(first.into())
 }
 
-/// Runs the command in one node; gives its exit status.
+/// Runs the command in one node, and returns its exit status.
 ///
 /// # Errors
-/// When what it says cannot be written.
+/// Fails when its output cannot be written.
 fn one(client: &Client, node: &str, exec: &Exec, prefix: &str, group: &Mutex<Group>) -> Result<u8, io::Error> {
     match stream(client, node, exec, prefix, group) {
         Ok(code) => Ok(code),
@@ -88,7 +89,7 @@ fn one(client: &Client, node: &str, exec: &Exec, prefix: &str, group: &Mutex<Gro
                 }
                 _ => (format!("{error:#}"), EXIT_EXEC_FAILED),
             };
-            // Standard error may be closed as well; then nobody wants the sentence.
+            // Standard error may be closed as well; then the sentence has no reader.
             _ = writeln!(io::stderr().lock(), "{prefix}weft: {sentence}");
             Ok(code)
         }
@@ -120,10 +121,10 @@ fn stream(client: &Client, node: &str, exec: &Exec, prefix: &str, group: &Mutex<
     }
 }
 
-/// Bytes as lines with a prefix.
+/// A writer of lines with a prefix.
 struct Lines<'a> {
     prefix: &'a str,
-    /// A line that has not ended.
+    /// Line that has not ended.
     begun: Vec<u8>,
 }
 
@@ -154,7 +155,7 @@ impl<'a> Lines<'a> {
         Ok(())
     }
 
-    /// Writes what has not ended by itself.
+    /// Writes the last line, which has no end.
     fn finish(&mut self, to: &mut impl Write) -> io::Result<()> {
         if self.begun.is_empty() {
             return Ok(());
@@ -182,6 +183,6 @@ mod tests {
         lines
             .write(&vec![b'x'; LINE_MAX + 1], &mut out)
             .expect("memory takes all");
-        assert!(out.len() > LINE_MAX, "a line without end is not kept for ever");
+        assert!(out.len() > LINE_MAX, "a line without end is not kept forever");
     }
 }

@@ -1,4 +1,4 @@
-//! `weft exec`: a command in a node as if it were here, or in several nodes in parallel.
+//! `weft exec`: runs a command in a node as if it were a local one, or in several nodes in parallel.
 
 mod in_parallel;
 
@@ -53,10 +53,10 @@ pub(super) const HELP: VerbHelp = act(
     ],
 );
 
-/// Exit code of `exec` when weft itself failed, as other tools of this kind have it.
+/// Exit code of `exec` when weft itself failed, as in other tools of this kind.
 const EXIT_EXEC_FAILED: u8 = 125;
 
-/// Runs a command in a guest as if it were here, or in several at once.
+/// Runs a command in a guest as if it were a local one, or in several in parallel.
 pub(super) fn run(options: &CommonOptions, args: &ExecArgs) -> ExitCode {
     let exec = Exec {
         argv: args.command.clone(),

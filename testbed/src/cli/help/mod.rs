@@ -1,5 +1,5 @@
-//! The command line as it is shown and read: examples for every verb, and the options that belong to all verbs only where they
-//! mean something. Examples are written for the lab of `weft init`, nodes n1 and n2.
+//! The command line as it is shown and parsed: examples for every verb, and the options of all verbs only where they
+//! apply. Examples are written for the lab of `weft init`, with nodes n1 and n2.
 
 use anyhow::Result;
 use clap::{
@@ -18,7 +18,7 @@ use super::{
 /// Options by which `weft` starts itself.
 const HIDDEN_OPTIONS: &[&str] = &["--supervise"];
 
-/// What is shown of every verb. The first example of one that prints JSON is run in a test.
+/// The help of every verb. A test runs the first example of each verb that prints JSON.
 const VERBS: &[&[VerbHelp]] = &[
     &[
         check::HELP,
@@ -49,7 +49,7 @@ const VERBS: &[&[VerbHelp]] = &[
     switch::HELP,
 ];
 
-/// What is shown of every verb, one by one.
+/// Returns the help of every verb.
 fn verbs() -> impl Iterator<Item = &'static VerbHelp> {
     VERBS.iter().chain(nic::HELP).copied().flatten()
 }
@@ -58,12 +58,12 @@ fn known(path: &str) -> Option<&'static VerbHelp> {
     verbs().find(|verb| verb.path == path)
 }
 
-/// The command line with all that is shown of it.
+/// Makes the command line with all of its help.
 pub(super) fn command() -> Command {
     dressed(Cli::command(), "")
 }
 
-/// A verb, and those below it, with examples and without options that mean nothing there.
+/// Adds examples to a verb and those below it, and removes options that do not apply there.
 fn dressed(mut command: Command, path: &str) -> Command {
     let verbs: Vec<_> = command
         .get_subcommands()
@@ -74,7 +74,7 @@ fn dressed(mut command: Command, path: &str) -> Command {
         command = command.mut_subcommand(verb, |verb| dressed(verb, &path));
     }
     if !verbs.is_empty() && !path.is_empty() {
-        // A group of verbs: the first example of each.
+        // A group of verbs shows the first example of each.
         let firsts = verbs
             .iter()
             .filter_map(|verb| known(&format!("{path} {verb}"))?.examples.first());
@@ -83,7 +83,7 @@ fn dressed(mut command: Command, path: &str) -> Command {
     let Some(verb) = known(path).filter(|_| verbs.is_empty()) else {
         return command;
     };
-    // Hidden in the place of the ones that all verbs have: so that they can be refused with a sentence.
+    // Hidden options replace those that all verbs have, so that they can be refused with a sentence.
     if !verb.json {
         command = command.arg(Arg::new("json").long("json").action(ArgAction::SetTrue).hide(true));
     }
@@ -97,15 +97,15 @@ fn dressed(mut command: Command, path: &str) -> Command {
     command.after_long_help(before + &examples(verb.examples.iter()))
 }
 
-/// `Examples:` and a line for each, what they do beside them.
+/// Renders `Examples:` and a line for each, with its description beside it.
 fn examples<'a>(of: impl Iterator<Item = &'a (&'a str, &'a str)> + Clone) -> String {
     let width = of.clone().map(|(line, _)| line.chars().count()).max().unwrap_or(0);
     let lines = of.map(|(line, what)| format!("\n  {line:width$}   {what}"));
     "Examples:".to_owned() + &lines.collect::<String>()
 }
 
-/// Reads the command line; ends the process as `clap` does when it cannot be read. The result says whether what it asks for can
-/// mean something.
+/// Parses the command line; ends the process as `clap` does when that fails. The result says whether the options apply
+/// to the verb.
 pub(super) fn parse() -> (Cli, Result<()>) {
     let matches = command()
         .try_get_matches()
@@ -116,7 +116,7 @@ pub(super) fn parse() -> (Cli, Result<()>) {
     }
 }
 
-/// A mistake without the hint at an option that people are not shown.
+/// Removes from an error the suggestion of an option that is hidden from users.
 fn without_hidden(mut error: clap::Error) -> clap::Error {
     let hidden = match error.get(ContextKind::SuggestedArg) {
         Some(ContextValue::String(option)) => HIDDEN_OPTIONS.contains(&option.as_str()),
@@ -128,7 +128,7 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Refuses options that mean nothing for the verb.
+/// Refuses options that do not apply to the verb.
 fn check_options(matches: &ArgMatches) -> Result<()> {
     let mut path = Vec::new();
     let mut given = Vec::new();
@@ -157,7 +157,7 @@ fn check_options(matches: &ArgMatches) -> Result<()> {
     Ok(())
 }
 
-/// The words of an example as a shell reads them, up to where its output goes elsewhere.
+/// Splits an example into words as a shell does, up to a redirection of its output.
 #[cfg(test)]
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
@@ -175,7 +175,8 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Examples that show something as JSON in the lab of `weft init`, for the tests of whole labs: the words after `weft`.
+/// Returns examples that show something as JSON in the lab of `weft init`, for the tests of whole labs: the words after
+/// `weft`.
 #[must_use]
 pub fn json_examples() -> Vec<&'static str> {
     let shown = verbs().filter(|verb| verb.json && verb.lab);
@@ -191,7 +192,7 @@ mod reference;
 mod tests {
     use super::*;
 
-    /// Every verb that has none below it, with its command.
+    /// Collects every verb that has none below it, with its command.
     fn leaves(command: &Command, path: &str, found: &mut Vec<(String, Command)>) {
         for verb in command.get_subcommands() {
             leaves(verb, format!("{path} {}", verb.get_name()).trim(), found);

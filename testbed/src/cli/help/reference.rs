@@ -1,11 +1,11 @@
-//! The book's page of verbs, made from the command line and held equal to it.
+//! The book's page of verbs, generated from the command line; a test compares both.
 
 use clap::{Arg, Command};
 
 use super::{command, known};
 use crate::lab::reference::{assert_current, cell};
 
-/// What the page says before the verbs.
+/// Text of the page before the verbs.
 const INTRODUCTION: &str = "\
 # Verbs of weft
 
@@ -20,7 +20,7 @@ fn the_books_page_of_verbs_is_that_of_the_command_line() {
     assert_current("labs/verbs.md", &page());
 }
 
-/// The whole page.
+/// Renders the whole page.
 fn page() -> String {
     let mut root = command();
     root.build();
@@ -49,7 +49,7 @@ fn page() -> String {
     page
 }
 
-/// Every verb that does something, with its words.
+/// Collects every verb that does something, with its words.
 fn collect<'a>(command: &'a Command, path: &str, verbs: &mut Vec<(String, &'a Command)>) {
     for verb in command.get_subcommands() {
         let path = format!("{path} {}", verb.get_name()).trim().to_owned();
@@ -86,7 +86,7 @@ fn section(path: &str, verb: &Command) -> String {
     text
 }
 
-/// A table of arguments; nothing if none is shown to people.
+/// Renders a table of arguments; nothing if all are hidden.
 fn arguments<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
     let shown = arguments
         .filter(|argument| !argument.is_hide_set() && !matches!(argument.get_id().as_str(), "help" | "version"));
@@ -99,7 +99,7 @@ fn arguments<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
     format!("| argument | meaning |\n|---|---|\n{rows}")
 }
 
-/// How an argument is typed, such as `-w, --write <FILE>`.
+/// Renders how an argument is typed, such as `-w, --write <FILE>`.
 fn spelling(argument: &Arg) -> String {
     let takes_value = argument.get_action().takes_values();
     let names = argument.get_value_names().unwrap_or_default();
@@ -146,7 +146,7 @@ fn meaning(argument: &Arg) -> String {
     text
 }
 
-/// A text with the full stop that `clap` takes from it.
+/// Adds the full stop that `clap` removes from a text.
 fn sentence(text: &str) -> String {
     let text = text.trim_end();
     if text.is_empty() || text.ends_with(['.', '!', '?']) {

@@ -1,4 +1,4 @@
-//! `up --detach`: the supervisor as another process than the verb that starts it.
+//! `up --detach`: runs the supervisor as another process than the verb that starts it.
 
 use std::{
     io::{BufRead, BufReader},
@@ -18,7 +18,7 @@ use crate::{
     supervisor_client::client::Client,
 };
 
-/// Starts the supervisor of `lab` as a process of its own, and waits until the lab is up.
+/// Starts the supervisor of `lab` as a separate process, and waits until the lab is up.
 pub(super) fn start(options: &CommonOptions, args: &UpArgs, lab: &str) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
     let mut command = Command::new(std::env::current_exe().context("cannot find the running weft")?);
@@ -37,14 +37,14 @@ pub(super) fn start(options: &CommonOptions, args: &UpArgs, lab: &str) -> Result
     let pid = rustix::process::Pid::from_child(&child);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {
-            // It ends everything that it has started so far, and then this process ends too.
+            // The supervisor ends everything that it has started so far, and then this process ends too.
             _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
     })?;
     let mut line = String::new();
     BufReader::new(said).read_line(&mut line)?;
     if line.trim() != UP_WORD {
-        // Its sentence is on standard error already.
+        // The supervisor's sentence is on standard error already.
         let status = child.wait()?;
         std::process::exit(status.code().unwrap_or(EXIT_INTERRUPTED.into()));
     }

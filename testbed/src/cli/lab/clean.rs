@@ -1,4 +1,4 @@
-//! `weft clean`: removes what dead labs left behind and, if asked to, the cache of images.
+//! `weft clean`: removes the stale files of dead labs and, on request, the cache of images.
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use crate::{
     state,
 };
 
-/// Remove leftovers of dead labs, logs of failed labs and, with --cache, built images.
+/// Remove stale files of dead labs, logs of failed labs and, with --cache, built images.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct CleanArgs {
     /// Remove the built images too.
@@ -20,8 +20,8 @@ pub(in crate::cli) struct CleanArgs {
 pub(in crate::cli) const HELP: VerbHelp = here(
     "clean",
     &[
-        ("weft clean", "leftovers of dead labs"),
-        ("weft clean --cache", "and the built images"),
+        ("weft clean", "remove files of dead and failed labs"),
+        ("weft clean --cache", "remove built images too"),
     ],
 );
 

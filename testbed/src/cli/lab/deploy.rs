@@ -1,4 +1,4 @@
-//! `weft deploy`: `up` in the background, as containerlab spells it.
+//! `weft deploy`: starts a lab in the background, as containerlab spells it.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ pub(in crate::cli) struct DeployArgs {
 pub(in crate::cli) const HELP: VerbHelp = here("deploy", &[("weft deploy lab.toml", "start a lab in the background")]);
 
 impl DeployArgs {
-    /// What `up` is told for it.
+    /// Returns the arguments of `up` that do the same.
     fn detached(&self) -> UpArgs {
         UpArgs {
             file: (self.file.as_ref().or(self.topo.as_ref()))

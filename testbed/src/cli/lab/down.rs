@@ -1,4 +1,4 @@
-//! `weft down`: ends labs.
+//! `weft down`: stops labs.
 
 use anyhow::{Result, ensure};
 
@@ -38,7 +38,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &DownArgs) -> Result<()
     };
     for client in clients {
         client.down()?;
-        // Whatever kept the supervisor from clearing up, the lab is gone now.
+        // Whatever kept the supervisor from cleaning up, the lab is gone now.
         client.state().remove_if_dead()?;
         ensure!(
             !client.state().path().exists(),

@@ -1,4 +1,4 @@
-//! `weft init`: an example lab file, never written over something.
+//! `weft init`: writes an example lab file, and overwrites an existing file only with `--force`.
 
 use std::{
     io::Write,
@@ -31,7 +31,7 @@ pub(in crate::cli) const HELP: VerbHelp = here(
     ],
 );
 
-/// What `weft init` writes.
+/// Text of the example.
 const EXAMPLE: &str = include_str!("example.toml");
 
 /// Writes the example.

@@ -16,10 +16,10 @@ use crate::{
     supervisor_client::protocol::{LabStatus, NodePhase},
 };
 
-/// What the supervisor behind `up --detach` says when all is well.
+/// Word that the supervisor behind `up --detach` prints when the lab is up.
 pub(super) const UP_WORD: &str = "up";
 
-/// The supervisor behind `up --detach` gets a session of its own: the terminal it was started from may close.
+/// Moves the supervisor behind `up --detach` to a session of its own, since the terminal it was started from may close.
 pub(super) fn leave_terminal(args: &UpArgs) -> Result<()> {
     if args.supervise {
         rustix::process::setsid().context("cannot leave the terminal")?;
@@ -68,7 +68,7 @@ fn boot_progress(status: &LabStatus, restored: bool) -> String {
     text
 }
 
-/// The supervisor behind `up --detach`, once the lab is up: it lets go of the verb that started it.
+/// Serves a lab behind `up --detach` once it is up: the supervisor detaches from the verb that started it.
 fn serve_detached(supervisor: Supervisor) -> Result<()> {
     let log = File::options()
         .create(true)
@@ -83,7 +83,7 @@ fn serve_detached(supervisor: Supervisor) -> Result<()> {
     let state = supervisor.state().clone();
     let ended = supervisor.stop();
     if let Err(why) = &ended {
-        // Its log is gone with its folder, and nobody reads what it prints.
+        // The log is gone with its folder, and the output of this process has no reader.
         state.note_end(&format!("{why:#}"))?;
     }
     ended

@@ -1,4 +1,4 @@
-//! Verbs about whole labs.
+//! The verbs about whole labs.
 
 mod background;
 pub(super) mod clean;

@@ -1,4 +1,4 @@
-//! `weft ps`: the running labs and their nodes; and the table of a lab that has just come up.
+//! `weft ps`: shows the running labs and their nodes; also the table of a lab that has just come up.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub(in crate::cli) const HELP: VerbHelp = show(
     &[("weft ps", "labs and nodes"), ("weft ps --json", "for programs")],
 );
 
-/// A node with what it shares with the others of its lab.
+/// A node with the values that it shares with the others of its lab.
 #[derive(Serialize)]
 struct PsRow {
     lab: String,
@@ -55,7 +55,7 @@ fn ps_rows(status: LabStatus) -> impl Iterator<Item = PsRow> {
     })
 }
 
-/// A lab that has just come up, and what ends it: a table for people, or what `weft ps --json` prints of it.
+/// Shows a lab that has just come up, and how it is stopped: a table for people, or the JSON of `weft ps --json`.
 pub(super) fn show_up(options: &CommonOptions, status: LabStatus, what_ends_it: &str) -> Result<()> {
     if !options.json {
         say(nodes_text(&status).trim_end());
@@ -90,7 +90,7 @@ pub(in crate::cli) fn run(options: &CommonOptions) -> Result<()> {
         None => state::running_labs()?,
     };
     for lab in labs {
-        // One that ends just now is not there any more, which is what `ps` says.
+        // A lab that is ending is not listed any more.
         let Ok(status) = Client::new(StateDir::of(&lab)).status() else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! `weft up` on a running lab: shows the plan, and has the supervisor carry it out.
+//! `weft up` on a running lab: shows the plan, and lets the supervisor carry it out.
 
 use std::io::{self, Write};
 
@@ -19,7 +19,7 @@ use crate::{
     supervisor_client::{client::Client, protocol::Request},
 };
 
-/// Makes a running lab what its file says now.
+/// Reconciles a running lab with its file.
 pub(super) fn reconcile(options: &CommonOptions, args: &UpArgs, client: &Client, lab: &Lab) -> Result<()> {
     let file = std::path::absolute(&args.file)?;
     let request = |dry_run| Request::Apply {
@@ -34,7 +34,7 @@ pub(super) fn reconcile(options: &CommonOptions, args: &UpArgs, client: &Client,
     }
     let progress = Progress::new(0);
     let accel = client.status()?.accel;
-    // What is long about this is done here, where it can be seen.
+    // The slow part is done here, where its progress is shown.
     prepare::means(lab, accel.into(), &progress)?;
     progress.finish();
     let done: Plan = client.request(&request(false))?;

@@ -18,7 +18,7 @@ use crate::{
     supervisor::{Supervisor, means_of_saved},
 };
 
-/// Goes on with a saved lab.
+/// Continues a saved lab.
 pub(super) fn restore(options: &CommonOptions, args: &UpArgs, folder: &Path) -> Result<()> {
     let saved = Saved::open(folder)?;
     let name = &saved.manifest().lab.name;

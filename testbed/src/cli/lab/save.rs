@@ -1,4 +1,4 @@
-//! `weft save`: a running lab as a folder.
+//! `weft save`: writes a running lab to a folder.
 
 use std::{
     io::{self, IsTerminal},
@@ -19,9 +19,10 @@ use crate::{
 
 /// Save a running lab in a folder, for `weft up --restore`.
 ///
-/// The folder holds the guests, the settings of cards and cables, and what the guests boot. All guests are stopped at the same time,
-/// written to the folder one after the other, and resumed (or with --stop, ended). Frames under way arrive before that, unless a
-/// cable delays them by more than half a second: those are lost, as with a cable that is pulled.
+/// The folder holds the guests, the settings of cards and cables, and what the guests boot. All guests are stopped at
+/// the same time, written to the folder one after the other, and resumed (or with --stop, ended). Frames in flight
+/// arrive before that, unless a cable delays them by more than half a second: those are lost, as with a cable that is
+/// pulled.
 ///
 /// A restored lab has its guests with their memory, processes, open connections and timers, and the settings that were in force.
 /// Counters start at 0, switches learn addresses and build their spanning trees again, captures and traces are not there, commands of
@@ -56,7 +57,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &SaveArgs) -> Result<()
     let folder = args.folder.clone();
     let folder = folder.unwrap_or_else(|| PathBuf::from(format!("{}.save", client.state().lab())));
     let request = Request::Save {
-        // The supervisor has a working directory of its own.
+        // The supervisor has a different working directory.
         target: std::path::absolute(&folder).with_context(|| format!("cannot write {}", folder.display()))?,
         replace: args.force,
         stop: args.stop,
@@ -93,6 +94,6 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &SaveArgs) -> Result<()
             format!("; its guests were stopped for {:.1} s", report.paused_ms as f64 / 1e3)
         }
     ));
-    say(format_args!("weft up --restore {} goes on with it", folder.display()));
+    say(format_args!("weft up --restore {} continues it", folder.display()));
     Ok(())
 }

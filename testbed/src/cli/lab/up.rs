@@ -1,4 +1,4 @@
-//! `weft up`: starts a lab, or changes a running one to what its file says.
+//! `weft up`: starts a lab, or reconciles a running one with its file.
 
 use std::path::PathBuf;
 
@@ -70,7 +70,7 @@ pub(in crate::cli) const HELP: VerbHelp = VerbHelp {
     )
 };
 
-/// Starts a lab, or makes one that runs what its file says now.
+/// Starts a lab, or reconciles one that runs with its file.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &UpArgs) -> Result<()> {
     if let Some(folder) = &args.restore {
         return restore(options, args, folder);

@@ -1,4 +1,4 @@
-//! `weft wait`: until nodes are ready.
+//! `weft wait`: waits until nodes are ready.
 
 use std::time::{Duration, Instant};
 
@@ -42,19 +42,19 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &WaitArgs) -> Result<()
     wait(&client(options)?, &args.nodes, Patience::Total(args.timeout))
 }
 
-/// How long nodes are waited for.
+/// The patience says how long nodes are waited for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Patience {
-    /// In all.
+    /// The time for all of them together.
     Total(Span),
-    /// As long as each that boots shows something within this time, and is ready within ten times as much.
+    /// The time within which each booting node has to show something; it has to be ready within ten times as much.
     Silence(Span),
 }
 
 /// Waits until nodes are ready.
 ///
 /// # Errors
-/// When one is stopped, or takes too long.
+/// Fails when a node is stopped or takes too long.
 pub(super) fn wait(client: &Client, nodes: &[String], patience: Patience) -> Result<()> {
     for node in nodes {
         check_node(client, node)?;
@@ -66,7 +66,7 @@ pub(super) fn wait(client: &Client, nodes: &[String], patience: Patience) -> Res
         let end = watching.watch(|status| readiness(status, &names, &progress));
         drop(progress);
         let end = end.and_then(|end| end.unwrap_or_else(|| Err(anyhow::anyhow!("the lab has ended"))));
-        // Nobody listens any more after the time is up.
+        // The receiver is gone after the time is up.
         _ = sender.send(end);
     })?;
     let (Patience::Total(each) | Patience::Silence(each)) = patience;
@@ -98,7 +98,7 @@ pub(super) fn wait(client: &Client, nodes: &[String], patience: Patience) -> Res
     }
 }
 
-/// How waiting for these nodes ends; `None` while it goes on.
+/// Returns how waiting for these nodes ends; `None` while it continues.
 fn readiness(status: &LabStatus, names: &[String], progress: &Progress) -> Option<Result<()>> {
     let wanted = wanted(status, names);
     if let Some(off) = wanted.iter().find(|node| node.phase == NodePhase::Stopped) {
@@ -110,7 +110,7 @@ fn readiness(status: &LabStatus, names: &[String], progress: &Progress) -> Optio
     (ready == wanted.len()).then_some(Ok(()))
 }
 
-/// The nodes that are waited for: those named, or all that run our agent for certain.
+/// Returns the nodes that are waited for: those named, or all that run our agent for certain.
 fn wanted<'a>(status: &'a LabStatus, names: &[String]) -> Vec<&'a NodeStatus> {
     let is_wanted = |node: &&NodeStatus| {
         if names.is_empty() {

@@ -1,4 +1,5 @@
-//! `weft nic adaptive`: what the adaptive moderation of cards measured and chose. Changes nothing; `nic coalesce` does.
+//! `weft nic adaptive`: shows what the adaptive moderation of cards measured and chose. It changes nothing; `nic
+//! coalesce` does.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -24,7 +25,7 @@ pub(in crate::cli) struct AdaptiveArgs {
 
 pub(in crate::cli) const HELP: VerbHelp = show("nic adaptive", &[("weft nic adaptive n1", "rate and delay in force")]);
 
-/// A receive queue with the name of its card, flat in JSON.
+/// A receive queue with the name of its card, which is flat in JSON.
 #[derive(Serialize)]
 struct Row {
     nic: String,

@@ -1,4 +1,4 @@
-//! `weft nic coalesce`: when cards interrupt their guests.
+//! `weft nic coalesce`: shows and changes when cards interrupt their guests.
 
 use anyhow::Result;
 
@@ -32,7 +32,7 @@ pub(in crate::cli) struct CoalesceArgs {
     /// Interrupt when this many packets wait; 0 for no limit.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(FRAMES_MAX)))]
     frames: Option<u32>,
-    /// Whether the card looks at latency marks.
+    /// Whether the card honours latency marks.
     #[arg(long)]
     marks: Option<OnOff>,
 }
@@ -84,7 +84,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &CoalesceArgs) -> Resul
     table::print(options.json, &rows, &columns)
 }
 
-/// The settings of a card, and those of each queue that has others, in rows of their own.
+/// Makes table rows from the settings of a card, and of each queue whose settings differ.
 fn with_its_queues(row: Named<CoalescingSettings>) -> Vec<Named<CoalescingSettings>> {
     let queues = row.settings.queues.iter().map(|queue| Named {
         nic: format!("{} queue {}", row.nic, queue.queue),

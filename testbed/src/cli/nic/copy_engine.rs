@@ -1,4 +1,4 @@
-//! `weft nic copy-engine`: what cards that are connected to themselves copied.
+//! `weft nic copy-engine`: shows the copies of cards that are connected to themselves.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -29,7 +29,7 @@ pub(in crate::cli) const HELP: VerbHelp = show(
     )],
 );
 
-/// A card with what its engine counted.
+/// A table row: a card with the counters of its copy engine.
 #[derive(Serialize)]
 struct CopyEngineRow {
     nic: String,
@@ -37,7 +37,7 @@ struct CopyEngineRow {
     counts: Counts,
 }
 
-/// Shows the copy engines of the cards that are meant.
+/// Shows the copy engines of the cards named.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &CopyEngineArgs) -> Result<()> {
     let target = args.nic.as_deref();
     let client = client(options)?;
@@ -67,7 +67,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &CopyEngineArgs) -> Res
     table::print(options.json, &rows, &columns)
 }
 
-/// Why requests were refused, such as `overlap 2, queue_full 1`.
+/// Renders why requests were refused, such as `overlap 2, queue_full 1`.
 fn refused(counts: &Counts) -> String {
     let refused = counts
         .iter()

@@ -1,4 +1,4 @@
-//! `weft nic group`: the multicast groups of cards: list, join, leave and tree.
+//! `weft nic group`: lists, joins and leaves the multicast groups of cards, and sets their trees.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -63,7 +63,7 @@ pub(in crate::cli) const HELP: &[VerbHelp] = &[
     ),
 ];
 
-/// A member of a group, with what its card counted.
+/// A table row: a member of a group, with the counters of its card.
 #[derive(Serialize)]
 struct MemberRow {
     group: u16,
@@ -103,7 +103,7 @@ fn change_members(client: &Client, nic: &str, group: u16, join: bool) -> Result<
             .collect();
         ports.retain(|port| members.contains(&&port.name));
         if ports.is_empty() {
-            bail!("{nic} is no member of group {group} (`weft nic group list` shows who is)");
+            bail!("{nic} is not a member of group {group} (`weft nic group list` shows the members)");
         }
     }
     for port in ports {

@@ -1,4 +1,4 @@
-//! `weft nic info`: connection, rings and offloads of cards.
+//! `weft nic info`: shows connection, rings and offloads of cards.
 
 use anyhow::Result;
 
@@ -22,7 +22,10 @@ pub(in crate::cli) struct InfoArgs {
 
 pub(in crate::cli) const HELP: VerbHelp = show(
     "nic info",
-    &[("weft nic info", "all cards"), ("weft nic info n1", "those of a node")],
+    &[
+        ("weft nic info", "all cards"),
+        ("weft nic info n1", "the cards of a node"),
+    ],
 );
 
 pub(in crate::cli) fn run(options: &CommonOptions, args: &InfoArgs) -> Result<()> {

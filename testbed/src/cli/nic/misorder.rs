@@ -1,4 +1,4 @@
-//! `weft nic misorder`: marks that cards move to earlier fragments.
+//! `weft nic misorder`: shows and sets how cards move marks to earlier fragments.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -38,11 +38,11 @@ pub(in crate::cli) const HELP: VerbHelp = show(
 #[derive(Serialize)]
 struct MisorderRow {
     degree: u8,
-    /// Messages whose mark left on an earlier fragment.
+    /// Messages whose mark was sent on an earlier fragment.
     moved: u64,
-    /// Last fragments that lost theirs.
+    /// Last fragments whose mark was cleared.
     cleared: u64,
-    /// Messages that left as they were while the injector was on.
+    /// Messages that were sent unchanged while the injector was on.
     kept: u64,
 }
 

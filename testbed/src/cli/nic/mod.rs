@@ -1,4 +1,4 @@
-//! `weft nic`: shows and changes the programmable cards. One file for each verb.
+//! `weft nic`: shows and changes the programmable cards. Each verb has a file.
 
 mod adaptive;
 mod coalesce;
@@ -37,7 +37,7 @@ pub(super) enum NicVerb {
     Info(info::InfoArgs),
 }
 
-/// What is shown of the verbs about cards.
+/// Help of the verbs about cards.
 pub(super) const HELP: &[&[VerbHelp]] = &[
     &[
         stats::HELP,
@@ -56,7 +56,7 @@ pub(super) const HELP: &[&[VerbHelp]] = &[
     group::HELP,
 ];
 
-/// Does what a verb about cards asks for.
+/// Runs a verb about cards.
 pub(super) fn run(options: &CommonOptions, verb: &NicVerb) -> Result<()> {
     match verb {
         NicVerb::Stats(args) => stats::run(options, args),

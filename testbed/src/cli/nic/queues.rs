@@ -1,4 +1,4 @@
-//! `weft nic queues`: the counters of each receive queue.
+//! `weft nic queues`: shows the counters of each receive queue.
 
 use anyhow::Result;
 

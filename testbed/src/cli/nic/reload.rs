@@ -1,4 +1,4 @@
-//! `weft nic reload`: a rebuilt `vnicd` in the place of the running one.
+//! `weft nic reload`: replaces the running `vnicd` by a rebuilt one.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub(in crate::cli) const HELP: VerbHelp = act(
     &[("weft nic reload", "replace vnicd with the one just built")],
 );
 
-/// Swaps `program`, or the `vnicd` beside this `weft` (or in `$WEFT_BIN_DIR`), in and says what that cost.
+/// Swaps in `program`, or the `vnicd` beside this `weft` (or in `$WEFT_BIN_DIR`), and reports the cost.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &ReloadArgs) -> Result<()> {
     let client = client(options)?;
     let program = match &args.program {
@@ -56,7 +56,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &ReloadArgs) -> Result<
         println!("before  {}", build(&report.old));
         println!("now     {}{same}", build(&report.new));
         println!(
-            "guests  {} of {} cards are back, after {} ms; settings are as before, counters begin anew",
+            "guests  {} of {} cards are back, after {} ms; settings are as before, counters start at 0",
             report.cards - report.missing.len(),
             report.cards,
             report.pause_ms

@@ -1,4 +1,4 @@
-//! `weft nic stats`: frames, drops and interrupts of cards, with their reasons.
+//! `weft nic stats`: shows frames, drops and interrupts of cards, with their reasons.
 
 use anyhow::Result;
 
@@ -52,22 +52,23 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &StatsArgs) -> Result<(
     table::print(options.json, &rows, &columns)
 }
 
-/// `rx no_buffer 2, tx too_long 3`: towards the guest and from it, without the reasons that never applied. What a cable lost is under
-/// the cable's own reasons.
+/// Renders drops such as `rx no_buffer 2, tx too_long 3`: towards the guest and from it, without reasons that never
+/// applied. Frames that a cable lost are listed under the cable's reasons.
 fn drop_reasons(row: &PortStats) -> String {
     let each = [
         ("rx", with_cables_reasons(&row.rx.dropped, &row.link.to_guest)),
         ("tx", with_cables_reasons(&row.tx.dropped, &row.link.from_guest)),
     ];
-    let both = each.into_iter().flat_map(|(way, counts)| {
+    let both = each.into_iter().flat_map(|(direction, counts)| {
         counts
             .into_iter()
-            .map(move |(reason, count)| (format!("{way} {reason}"), count))
+            .map(move |(reason, count)| (format!("{direction} {reason}"), count))
     });
     table::counts(&both.collect())
 }
 
-/// The card counts what its cable lost as one number, the cable by reason. What the cable does not explain stays `link`.
+/// Replaces the single number of frames lost on the cable by the cable's reasons. The part that the cable does not
+/// explain stays `link`.
 fn with_cables_reasons(dropped: &Counts, cable: &Counts) -> Counts {
     let mut counts = dropped.clone();
     let lost = cable

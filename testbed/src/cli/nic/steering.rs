@@ -1,4 +1,4 @@
-//! `weft nic steering`: which receive queue a frame goes to.
+//! `weft nic steering`: shows and changes which receive queue a frame goes to.
 
 use std::fmt::Write;
 
@@ -39,19 +39,19 @@ pub(in crate::cli) const HELP: VerbHelp = show(
     ],
 );
 
-/// Queues on the command line; empty = evenly.
+/// A list of queues on the command line; an empty one means an even distribution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct QueueList(Vec<u8>);
 
 impl QueueList {
-    /// The table that the list stands for.
+    /// Returns the table that the list stands for.
     fn table<const LEN: usize>(&self, name: &str) -> Result<QueueTable<LEN>> {
         let len = self.0.len();
         QueueTable::repeating(&self.0).with_context(|| format!("{name} must be at most {LEN} queues, not {len}"))
     }
 }
 
-/// Reads `even` or queue numbers with commas between them.
+/// Parses `even` or queue numbers separated by commas.
 fn queue_list_argument(text: &str) -> Result<QueueList, String> {
     if text == "even" {
         return Ok(QueueList(Vec::new()));
@@ -62,7 +62,7 @@ fn queue_list_argument(text: &str) -> Result<QueueList, String> {
         .map_err(|_| "neither even nor queue numbers such as 0,1,1".to_owned())
 }
 
-/// `0,1,1`, shortened where it is long.
+/// Renders queues such as `0,1,1`, shortened if there are many.
 fn list(queues: &[u8]) -> String {
     const SHOWN_MAX: usize = 16;
     if queues.is_empty() {

@@ -1,4 +1,4 @@
-//! `weft nic trace`: the flight recorders of a node's cards, switched on for a while, and what they recorded.
+//! `weft nic trace`: switches the flight recorders of a node's cards on for a while, and shows what they recorded.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -45,7 +45,8 @@ pub(in crate::cli) struct TraceArgs {
     /// Write to a file instead.
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    // Not a comment that documents: there, an address stands in brackets, which the help would show.
+    // This is an attribute instead of a doc comment: a doc comment has brackets around an address, which the help would
+    // show.
     #[arg(
         long,
         value_name = "FORMAT",
@@ -58,12 +59,12 @@ pub(in crate::cli) struct TraceArgs {
     seconds: Option<u64>,
 }
 
-/// How a trace is written.
+/// The format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum TraceFormat {
     /// Chrome's trace event format.
     Perfetto,
-    /// Lines.
+    /// Lines of text.
     Text,
 }
 
@@ -79,7 +80,7 @@ pub(in crate::cli) const HELP: VerbHelp = show(
     ],
 );
 
-/// Records until the time is over, Ctrl-C, or a card has told as much as is kept; then writes.
+/// Records until the time is over, Ctrl-C, or a card has recorded as many events as are kept; then writes them.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &TraceArgs) -> Result<()> {
     if options.json && args.format == TraceFormat::Text {
         bail!("`--json` and `--format text` contradict each other; `--format perfetto` is JSON");
@@ -93,7 +94,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &TraceArgs) -> Result<(
     };
     let client = client(options)?;
     let names = ports(&client, Some(&target))?.into_iter().map(|port| port.name);
-    // Before anything begins: a file that cannot be written shall not cost anybody time.
+    // The file is opened before the recording begins, so that an unwritable file costs no time.
     let mut file = args.out.as_deref().map(OutFile::open).transpose()?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
     let (enough, ended) = mpsc::channel();
@@ -105,7 +106,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &TraceArgs) -> Result<(
         let (client, enough, asked, card) = (client.clone(), enough.clone(), Arc::clone(&ends), nic.clone());
         let reader = thread::Builder::new().name("trace".to_owned()).spawn(move || {
             let read = read(&client, &card, trace, &asked);
-            // Nobody listens any more when all are asked to end.
+            // The receiver is gone when all are asked to end.
             _ = enough.send(());
             read
         })?;
@@ -121,7 +122,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &TraceArgs) -> Result<(
         }
     })?;
     let patience = args.seconds.map_or(Duration::MAX, Duration::from_secs);
-    // Whether the time was over or somebody said so makes no difference.
+    // A timeout and a signal end the recording alike.
     _ = ended.recv_timeout(patience);
     readers.iter().for_each(|(_, ends, _)| ends.end());
     let mut traces = Vec::new();
@@ -133,7 +134,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &TraceArgs) -> Result<(
         match end {
             TraceEnd::Asked => {}
             TraceEnd::Full => say(format_args!(
-                "weft: {nic} told {TRACE_RECORDS_MAX} events, and the trace ends with the last of them"
+                "weft: {nic} recorded {TRACE_RECORDS_MAX} events, and its trace ends there"
             )),
             TraceEnd::Gone => say(format_args!("weft: vnicd has ended, and the trace of {nic} with it")),
         }
@@ -149,7 +150,8 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &TraceArgs) -> Result<(
     Ok(())
 }
 
-/// Reads what a card tells, also in the `vnicd` that comes after this one: a trace for each of them, all on the first one's clock.
+/// Reads the events of a card, also of the `vnicd` that replaces this one: a trace for each of them, all on the first
+/// one's clock.
 fn read(client: &Client, nic: &str, mut trace: Trace, ends: &Ends) -> Result<(Vec<CardTrace>, TraceEnd)> {
     let origin_unix_ns = trace.origin_unix_ns;
     let (mut traces, mut known) = (Vec::new(), 0);

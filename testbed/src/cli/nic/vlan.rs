@@ -1,4 +1,4 @@
-//! `weft nic vlan`: the VLANs of a card at its switch.
+//! `weft nic vlan`: shows and changes the VLANs of a card at its switch.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -48,18 +48,18 @@ struct NicVlans {
     vlans: Option<VlanSettings>,
 }
 
-/// What is said about frames without a tag.
+/// The treatment of frames without a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Untagged {
-    /// They are of this VLAN.
+    /// The frames belong to this VLAN.
     Vlan(u16),
-    /// They are dropped.
+    /// The frames are dropped.
     None,
-    /// The port is as if nobody had said anything about its VLANs.
+    /// The port has no VLAN setting.
     Default,
 }
 
-/// Reads what is said about frames without a tag.
+/// Parses the treatment of frames without a tag.
 fn untagged_argument(text: &str) -> Result<Untagged, String> {
     match text {
         "none" => return Ok(Untagged::None),
@@ -74,8 +74,8 @@ fn untagged_argument(text: &str) -> Result<Untagged, String> {
     }
 }
 
-/// What to ask for; `now` are the VLANs in force. What is named is meant: a port that is given only a VLAN for frames without a
-/// tag is an access port.
+/// Makes the change to request; `now` are the VLANs in force. A port that is given only a VLAN for frames without a tag
+/// becomes an access port.
 fn vlan_change(
     untagged: Option<Untagged>,
     tagged: Option<&VlanList>,

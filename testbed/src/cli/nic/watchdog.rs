@@ -1,4 +1,4 @@
-//! `weft nic watchdog`: the polling watchdog of cards, set and counted.
+//! `weft nic watchdog`: shows and sets the polling watchdog of cards.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -35,7 +35,7 @@ pub(in crate::cli) const HELP: VerbHelp = show(
     ],
 );
 
-/// The delay of a watchdog in nanoseconds; 0 = off.
+/// The delay of a watchdog in nanoseconds; 0 means off.
 #[derive(Clone, Copy, Debug)]
 struct WatchdogDelay(u64);
 
@@ -49,9 +49,9 @@ fn watchdog_delay(text: &str) -> Result<WatchdogDelay, String> {
 #[derive(Serialize)]
 struct Row {
     nic: String,
-    /// 0 = off.
+    /// Delay in nanoseconds; 0 means off.
     watchdog_ns: u64,
-    /// Queues that have another one.
+    /// Queues whose delay differs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     queues: Vec<QueueRow>,
     #[serde(flatten)]
@@ -66,7 +66,7 @@ struct QueueRow {
     watchdog_ns: u64,
 }
 
-/// A delay, and those of queues that have another one: `off, 1: 300us`.
+/// Renders a delay, and those of queues that differ: `off, 1: 300us`.
 fn delays(row: &Row) -> String {
     let delay = |ns| match ns {
         0 => "off".to_owned(),
@@ -79,7 +79,7 @@ fn delays(row: &Row) -> String {
     delay(row.watchdog_ns) + &others
 }
 
-/// Sets the watchdog of the cards that are meant, if a delay is given, and shows it.
+/// Sets the watchdog of the cards named, if a delay is given, and shows it.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &WatchdogArgs) -> Result<()> {
     let change = CoalescingChange {
         watchdog_ns: args.delay.map(|delay| delay.0),

@@ -1,4 +1,4 @@
-//! Verbs that switch nodes off and on.
+//! The verbs that switch nodes off and on.
 
 mod phase;
 pub(super) mod restart;

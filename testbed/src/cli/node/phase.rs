@@ -1,4 +1,4 @@
-//! What a node does now.
+//! The phase of a node's life.
 
 use anyhow::{Context, Result};
 

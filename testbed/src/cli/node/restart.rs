@@ -1,4 +1,4 @@
-//! `weft restart`: switches nodes off, however that is, and on again.
+//! `weft restart`: switches nodes off, by force if necessary, and on again.
 
 use anyhow::Result;
 
@@ -22,7 +22,7 @@ pub(in crate::cli) struct RestartArgs {
 
 pub(in crate::cli) const HELP: VerbHelp = act("restart", &[("weft restart n1", "shut n1 down and start it")]);
 
-/// Switches nodes off, however that is, and on again.
+/// Switches nodes off, by force if necessary, and on again.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &RestartArgs) -> Result<()> {
     let client = client(options)?;
     for node in nodes_meant(&client, &args.node)? {

@@ -1,4 +1,4 @@
-//! `weft stop`: switches nodes off in an orderly way, or by force.
+//! `weft stop`: shuts nodes down, or switches them off by force.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(in crate::cli) struct StopArgs {
     /// A node, or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
     #[arg(value_name = "NODES")]
     node: String,
-    /// Power off at once, without a shutdown.
+    /// Power off immediately, without a shutdown.
     #[arg(short, long)]
     force: bool,
 }
@@ -35,15 +35,14 @@ pub(in crate::cli) const HELP: VerbHelp = act(
     "stop",
     &[
         ("weft stop n1", "shut n1 down"),
-        ("weft stop --force n1", "power it off at once"),
+        ("weft stop --force n1", "power it off immediately"),
     ],
 );
 
-/// How long a guest may take to switch itself off.
+/// Time that a guest may take to switch itself off.
 const OFF_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Switches nodes off in an orderly way: their agents are asked to, or their power buttons are pressed; with `force`, their plugs
-/// are pulled.
+/// Shuts nodes down through their agents or with their power buttons; with `force`, pulls their plugs.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &StopArgs) -> Result<()> {
     let (client, force) = (&client(options)?, args.force);
     for node in nodes_meant(client, &args.node)? {
@@ -79,7 +78,7 @@ fn wait_off(client: &Client, node: &str) -> Result<()> {
             let node = status.nodes.iter().find(|node| node.name == name);
             node.is_none_or(|node| node.phase == NodePhase::Stopped).then_some(())
         };
-        // Nobody listens any more after the time is up.
+        // The receiver is gone after the time is up.
         _ = sender.send(watching.watch(is_off).map(drop));
     })?;
     let seconds = OFF_TIMEOUT.as_secs();

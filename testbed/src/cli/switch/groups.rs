@@ -1,4 +1,4 @@
-//! `weft switch groups`: the IP multicast groups behind the ports of switches that snoop.
+//! `weft switch groups`: shows the IP multicast groups behind the ports of switches that snoop.
 
 use std::net::IpAddr;
 
@@ -27,18 +27,18 @@ pub(in crate::cli) const HELP: VerbHelp = show(
     &[("weft switch groups", "multicast groups and their members")],
 );
 
-/// Finer than a second nobody reads how long a group is still wanted.
+/// Resolution of the remaining time: a finer one is of no use to a reader.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A multicast group that is wanted behind a port, or a port with a router, which gets all groups.
+/// A table row: a multicast group that is wanted behind a port, or a port with a router, which gets all groups.
 #[derive(Serialize)]
 struct GroupRow {
     switch: String,
     vlan: Option<u16>,
-    /// None: all groups.
+    /// Address of the group; `None` stands for all groups.
     group: Option<IpAddr>,
     to: String,
-    /// None: as long as a router is there.
+    /// Remaining time in nanoseconds; `None` means as long as a router is there.
     left_ns: Option<u64>,
 }
 

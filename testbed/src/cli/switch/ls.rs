@@ -1,4 +1,4 @@
-//! `weft switch ls`: the switches of the lab.
+//! `weft switch ls`: shows the switches of the lab.
 
 use anyhow::Result;
 

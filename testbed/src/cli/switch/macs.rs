@@ -1,4 +1,4 @@
-//! `weft switch macs`: the learned addresses.
+//! `weft switch macs`: shows the learned addresses.
 
 use anyhow::Result;
 
@@ -24,7 +24,7 @@ pub(in crate::cli) const HELP: VerbHelp = show(
     "switch macs",
     &[
         ("weft switch macs", "all stations"),
-        ("weft switch macs s1", "those of one switch"),
+        ("weft switch macs s1", "the stations behind one switch"),
     ],
 );
 
@@ -37,7 +37,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &MacsArgs) -> Result<()
         })
         .words("MAC", |row| row.mac.to_string())
         .words("BEHIND", |row| row.to.clone())
-        // Nobody reads it finer.
+        // A finer resolution is of no use to a reader.
         .numbers("AGE", |row| {
             let step_ns = if row.age_ns < 10_000_000_000 {
                 1_000_000

@@ -1,4 +1,4 @@
-//! `weft switch`: shows the switches. One file for each verb.
+//! `weft switch`: shows the switches. Each verb has a file.
 
 mod groups;
 mod ls;
@@ -23,10 +23,10 @@ pub(super) enum SwitchVerb {
     Stats(stats::StatsArgs),
 }
 
-/// What is shown of the verbs about switches.
+/// Help of the verbs about switches.
 pub(super) const HELP: &[VerbHelp] = &[ls::HELP, macs::HELP, vlans::HELP, stp::HELP, groups::HELP, stats::HELP];
 
-/// Does what a verb about switches asks for.
+/// Runs a verb about switches.
 pub(super) fn run(options: &CommonOptions, verb: &SwitchVerb) -> Result<()> {
     match verb {
         SwitchVerb::Ls(_) => ls::run(options),

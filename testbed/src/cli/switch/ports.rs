@@ -1,4 +1,4 @@
-//! The ports of switches, one row each.
+//! The ports of switches as table rows.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::{
     vnicd_client::report::SwitchPortInfo,
 };
 
-/// A port with the name of its switch, flat in JSON.
+/// A port with the name of its switch, which is flat in JSON.
 #[derive(Serialize)]
 pub(super) struct PortRow {
     pub(super) switch: String,

@@ -1,4 +1,4 @@
-//! `weft switch stats`: the counters of each port, and drops with their reasons.
+//! `weft switch stats`: shows the counters of each port, and drops with their reasons.
 
 use anyhow::Result;
 

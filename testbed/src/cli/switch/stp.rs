@@ -1,4 +1,4 @@
-//! `weft switch stp`: the spanning tree.
+//! `weft switch stp`: shows the spanning tree.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -22,7 +22,7 @@ pub(in crate::cli) struct StpArgs {
 
 pub(in crate::cli) const HELP: VerbHelp = show("switch stp", &[("weft switch stp", "root, roles and states")]);
 
-/// A port of a switch in the spanning tree.
+/// A table row: a port of a switch in the spanning tree.
 #[derive(Serialize)]
 struct StpRow {
     switch: String,

@@ -1,4 +1,4 @@
-//! `weft switch vlans`: the VLANs of each port.
+//! `weft switch vlans`: shows the VLANs of each port.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub(in crate::cli) struct VlansArgs {
 
 pub(in crate::cli) const HELP: VerbHelp = show("switch vlans", &[("weft switch vlans", "the VLANs of all ports")]);
 
-/// The VLANs of a port of a switch.
+/// A table row: the VLANs of a port of a switch.
 #[derive(Serialize)]
 struct VlanRow {
     switch: String,

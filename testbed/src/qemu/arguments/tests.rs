@@ -1,4 +1,4 @@
-//! Argument lists for old and new versions, and machines that cannot be.
+//! Tests of argument lists for old and new versions, and of impossible machines.
 
 use super::*;
 use crate::qemu::Version;

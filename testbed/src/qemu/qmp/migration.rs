@@ -1,4 +1,5 @@
-//! A stopped guest's whole state as a stream of bytes: out of one QEMU, into another that was started with the same arguments.
+//! The state of a stopped guest as a stream of bytes: out of one QEMU, into another that was started with equal
+//! arguments.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -10,29 +11,29 @@ use serde_json::{Value, json};
 use super::Qmp;
 use crate::qemu::QemuError;
 
-/// Bytes per second at most: QEMU's own limit is made for networks.
+/// Bandwidth in bytes per second: QEMU's own limit is made for networks.
 const BANDWIDTH_MAX: u64 = 1 << 40;
 
-/// What QEMU says whenever a transfer begins, goes on or ends, if it is told to.
+/// Event that QEMU sends when a transfer begins, progresses or ends, if it is told to.
 const EVENT: &str = "MIGRATION";
 
-/// What QEMU calls the file that it was given.
+/// Name that QEMU gives the file that was passed to it.
 const FILE_NAME: &str = "state";
 
-/// How a transfer of a guest's state ended.
+/// The possible ends of a transfer of a guest's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// All is there.
+    /// The whole state was transferred.
     Completed,
-    /// It was given up: why, in QEMU's words.
+    /// The transfer failed, for the reason that QEMU gave.
     Failed(String),
 }
 
 impl Qmp {
-    /// Why the guest's state cannot be taken just now, in QEMU's words; empty if it can.
+    /// Returns why the guest's state cannot be saved now, in QEMU's words; empty if it can.
     ///
     /// # Errors
-    /// When QEMU does not answer.
+    /// Fails when QEMU does not answer.
     pub fn why_not_savable(&mut self) -> Result<Vec<String>, QemuError> {
         let answer = self.execute("query-migrate", Value::Null)?;
         let reasons = answer["blocked-reasons"].as_array().into_iter().flatten();
@@ -42,7 +43,7 @@ impl Qmp {
     /// Begins to write the guest's state into `pipe`; the guest should be stopped.
     ///
     /// # Errors
-    /// When QEMU refuses or does not answer.
+    /// Fails when QEMU refuses or does not answer.
     pub fn begin_save(&mut self, pipe: BorrowedFd<'_>) -> Result<(), QemuError> {
         self.execute("migrate-set-parameters", json!({"max-bandwidth": BANDWIDTH_MAX}))?;
         self.want_events()?;
@@ -54,7 +55,7 @@ impl Qmp {
     /// Begins to read the guest's state from `pipe`; QEMU was started to wait for that.
     ///
     /// # Errors
-    /// When QEMU refuses or does not answer.
+    /// Fails when QEMU refuses or does not answer.
     pub fn begin_restore(&mut self, pipe: BorrowedFd<'_>) -> Result<(), QemuError> {
         self.want_events()?;
         self.give(pipe)?;
@@ -67,7 +68,7 @@ impl Qmp {
         self.execute("migrate-set-capabilities", events).map(drop)
     }
 
-    /// How the transfer ended that was begun last; `None` while it is under way.
+    /// Returns how the last transfer ended; `None` while it is in progress.
     fn transfer(&mut self) -> Result<Option<Transfer>, QemuError> {
         let answer = self.execute("query-migrate", Value::Null)?;
         Ok(match answer["status"].as_str() {
@@ -80,21 +81,21 @@ impl Qmp {
         })
     }
 
-    /// Waits for the end of the transfer that was begun last, however long it takes.
+    /// Waits for the end of the last transfer, however long it takes.
     ///
     /// # Errors
-    /// When QEMU does not answer: it ends when it cannot read a state.
+    /// Fails when QEMU does not answer: it ends when it cannot read a state.
     pub fn wait_for_transfer(&mut self) -> Result<Transfer, QemuError> {
         loop {
             if let Some(end) = self.transfer()? {
                 return Ok(end);
             }
-            // One that came before the answer is waited for no more, so that none is missed.
+            // An event that came before the answer is not awaited any more, so that none is missed.
             self.wait_for_event(EVENT)?;
         }
     }
 
-    /// Gives QEMU an open file, by the name [`FILE_NAME`]: no path is said, so none can be misunderstood.
+    /// Passes an open file to QEMU under the name [`FILE_NAME`]: without a path, none can be misinterpreted.
     fn give(&mut self, file: BorrowedFd<'_>) -> Result<(), QemuError> {
         let request = json!({"execute": "getfd", "arguments": {"fdname": FILE_NAME}});
         let text = format!("{request}\n");
@@ -102,7 +103,7 @@ impl Qmp {
         let mut files = SendAncillaryBuffer::new(&mut space);
         let attached = [file];
         let sent = if files.push(SendAncillaryMessage::ScmRights(&attached)) {
-            // A file goes with the first byte; a request of one short line goes in one piece.
+            // A file is sent with the first byte, and a request of one short line is sent in one piece.
             let stream = self.reader.get_ref().as_fd();
             sendmsg(
                 stream,
@@ -133,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// The next line that QEMU would read, with the file that came along.
+    /// Returns the next line that QEMU would read, with the file that came along.
     fn line_with_file(stream: &std::os::unix::net::UnixStream) -> (String, Option<OwnedFd>) {
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -173,7 +174,7 @@ mod tests {
                     "query-migrate",
                     "{\"event\": \"MIGRATION\"}\n{\"return\": {\"status\": \"active\"}}",
                 ),
-                // One event before the answer, and one after it among others.
+                // One event comes before the answer, and one after it among others.
                 (
                     "query-migrate",
                     "{\"return\": {\"status\": \"active\"}}\n{\"event\": \"STOP\"}\n{\"event\": \"MIGRATION\"}",

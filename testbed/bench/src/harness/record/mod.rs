@@ -1,4 +1,4 @@
-//! The samples of all rounds, and what follows from them: medians, spreads, what a bar speaks of, verdicts.
+//! The samples of all rounds and what is derived from them: medians, spreads, the values of bars, verdicts.
 
 mod text;
 
@@ -15,16 +15,17 @@ use super::stats::{median, quantile};
 pub struct Sample {
     /// The figure, in the unit of its measurement.
     pub value: f64,
-    /// Whether the figure says something of what is measured; one that the load generator limited does not.
+    /// Whether the figure says something about what is measured; a figure that was limited by the load generator does
+    /// not.
     pub counts: bool,
-    /// How far other programs took part, in a measure of the scenario's choice.
+    /// Share that other programs had in the sample, in a measure of the scenario's choice.
     pub disturbed: f64,
     /// Further figures of the sample, by their names in JSON.
     pub more: Map<String, Value>,
 }
 
 impl Sample {
-    /// A sample that counts and of which nothing else is known.
+    /// Makes a sample that counts, without further figures.
     pub fn new(value: f64) -> Self {
         Self {
             value,
@@ -34,23 +35,23 @@ impl Sample {
         }
     }
 
-    /// The sample with a further figure, if there is one by this name.
+    /// Returns the further figure of this name, if there is one.
     pub fn further(&self, name: &str) -> Option<f64> {
         self.more.get(name)?.as_f64()
     }
 }
 
-/// All rounds of a plan.
+/// A record holds the samples of all rounds of a plan.
 #[derive(Debug)]
 pub struct Record {
-    /// What was measured.
+    /// The plan that was measured.
     pub plan: Plan,
     /// Samples with their rounds, in the order of their turns.
     samples: BTreeMap<Cell, Vec<(u32, Sample)>>,
 }
 
 impl Record {
-    /// A record without samples.
+    /// Makes a record without samples.
     pub const fn new(plan: Plan) -> Self {
         Self {
             plan,
@@ -58,51 +59,51 @@ impl Record {
         }
     }
 
-    /// Adds a sample of this round.
+    /// Adds a sample of a round.
     pub fn add(&mut self, round: u32, cell: Cell, sample: Sample) {
         self.samples.entry(cell).or_default().push((round, sample));
     }
 
-    /// Samples of a cell with their rounds.
+    /// Returns the samples of a cell with their rounds.
     pub fn rounds_of(&self, cell: Cell) -> &[(u32, Sample)] {
         self.samples.get(&cell).map_or(&[], Vec::as_slice)
     }
 
-    /// Samples of a cell.
+    /// Returns the samples of a cell.
     pub fn samples(&self, cell: Cell) -> impl Iterator<Item = &Sample> {
         self.rounds_of(cell).iter().map(|(_, sample)| sample)
     }
 
-    /// Samples of all cells.
+    /// Returns the samples of all cells.
     pub fn all(&self) -> impl Iterator<Item = &Sample> {
         self.samples.values().flatten().map(|(_, sample)| sample)
     }
 
-    /// The figures of a cell that count.
+    /// Returns the figures of a cell that count.
     fn values(&self, cell: Cell) -> impl Iterator<Item = f64> {
         self.samples(cell)
             .filter(|sample| sample.counts)
             .map(|sample| sample.value)
     }
 
-    /// The median of the figures that count.
+    /// Returns the median of the figures that count.
     pub fn median(&self, cell: Cell) -> Option<f64> {
         median(self.values(cell))
     }
 
-    /// The figure that this share of those that count is below.
+    /// Returns the quantile `share` of the figures that count.
     pub fn quantile(&self, cell: Cell, share: f64) -> Option<f64> {
         quantile(self.values(cell), share)
     }
 
-    /// Pairs of figures of the same turn, both of which count, with their rounds.
+    /// Returns pairs of figures from one turn that both count, with their rounds.
     fn pairs(&self, ours: Cell, against: Cell) -> impl Iterator<Item = (u32, f64, f64)> {
         let both = self.rounds_of(ours).iter().zip(self.rounds_of(against));
         both.filter(|((_, ours), (_, theirs))| ours.counts && theirs.counts)
             .map(|((round, ours), (_, theirs))| (*round, ours.value, theirs.value))
     }
 
-    /// The value that a bar speaks of.
+    /// Computes the value that a bar is about.
     pub fn value(&self, bar: &Bar) -> Option<f64> {
         let Some(against) = bar.against else {
             return self.median(bar.ours);
@@ -123,7 +124,7 @@ impl Record {
         }
     }
 
-    /// Rounds that count for all that a bar speaks of.
+    /// Counts the rounds that count for both cells of a bar.
     fn counted(&self, bar: &Bar) -> usize {
         let mut rounds: Vec<_> = match bar.against {
             Some(against) => self.pairs(bar.ours, against).map(|(round, ..)| round).collect(),
@@ -139,7 +140,7 @@ impl Record {
         rounds.len()
     }
 
-    /// The verdict on a bar; none on a ratio that is only shown.
+    /// Returns the verdict on a bar; `None` for a ratio that is only shown.
     pub fn verdict(&self, bar: &Bar) -> Option<Verdict> {
         if bar.limit == Limit::Shown {
             return None;
@@ -152,7 +153,7 @@ impl Record {
         })
     }
 
-    /// Whether every bar is met that the exit status depends on.
+    /// Returns whether every bar that the exit status depends on is met.
     pub fn all_met(&self) -> bool {
         let mut musts = self.plan.judged().filter(|bar| bar.weight == Weight::Must);
         musts.all(|bar| self.verdict(bar).is_none_or(|verdict| verdict == Verdict::Met))

@@ -1,4 +1,4 @@
-//! A record in the words of tables: what stands in their cells.
+//! The texts of a record in the cells of tables.
 
 use super::Record;
 use crate::harness::bar::Bar;
@@ -9,23 +9,23 @@ fn shown(measurement: &Measurement, value: Option<f64>) -> String {
 }
 
 impl Record {
-    /// What a cell is a measurement of.
+    /// Returns the measurement that a cell belongs to.
     pub fn measurement(&self, cell: Cell) -> &Measurement {
         &self.plan.measurements[cell.measurement]
     }
 
-    /// The median of a cell as tables show it; empty where no sample counts.
+    /// Returns the median of a cell as tables show it; empty where no sample counts.
     pub fn median_text(&self, cell: Cell) -> String {
         shown(self.measurement(cell), self.median(cell))
     }
 
-    /// The figures that these shares of a cell's are below, as tables show a spread.
+    /// Returns two quantiles of a cell as tables show a spread.
     pub fn spread_text(&self, cell: Cell, [low, high]: [f64; 2]) -> String {
         let [low, high] = [low, high].map(|share| shown(self.measurement(cell), self.quantile(cell, share)));
         format!("{low} … {high}")
     }
 
-    /// Ratio, bar and verdict of a cell, as the last three columns of a table show them.
+    /// Returns ratio, bar and verdict of a cell, as the last three columns of a table show them.
     pub fn judged_text(&self, cell: Cell) -> [String; 3] {
         let bar = self.plan.bar_of(cell);
         let mut ratios = self
@@ -40,7 +40,7 @@ impl Record {
         ]
     }
 
-    /// The verdict on a bar as tables show it; empty for a ratio that is only shown.
+    /// Returns the verdict on a bar as tables show it; empty for a ratio that is only shown.
     pub fn verdict_text(&self, bar: &Bar) -> String {
         let verdict = self.verdict(bar);
         verdict.map_or_else(String::new, |verdict| verdict.text(self.plan.rounds_min))

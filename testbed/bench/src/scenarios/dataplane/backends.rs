@@ -1,5 +1,5 @@
-//! The forwarders under comparison: how each is started between sockets in a folder. What is reserved here is given back when
-//! dropped.
+//! The forwarders under comparison: how each is started between sockets in a folder. What is reserved here is given
+//! back when dropped.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,19 +14,19 @@ use super::Options;
 use crate::harness::Stop;
 use crate::scenarios::forwarder::{Forwarder, vnicd};
 
-/// Which forwarder.
+/// The kinds of forwarder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
-    /// This project's, with its defaults.
+    /// `vnicd` with its defaults.
     Vnicd,
-    /// DPDK's, io forwarding between vhost ports.
+    /// DPDK's testpmd, with io forwarding between vhost ports.
     Testpmd,
-    /// This project's again, with the flight recorders of all its cards on, and read as `weft nic trace` does.
+    /// `vnicd` with the flight recorders of all its cards switched on and read as `weft nic trace` does.
     Recorded,
 }
 
 impl Kind {
-    /// Name in tables.
+    /// Returns the name used in tables.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Vnicd => "vnicd",
@@ -66,7 +66,7 @@ impl Kind {
     }
 }
 
-/// 2-MiB pages each testpmd gets (512 MiB: its buffer pools fit).
+/// 2-MiB pages for each testpmd (512 MiB hold its buffer pools).
 const HUGE_PAGES: u64 = 256;
 const HUGE_PAGES_FILE: &str = "/proc/sys/vm/nr_hugepages";
 
@@ -79,7 +79,7 @@ pub struct HugePages {
 }
 
 impl HugePages {
-    /// Reserves what is missing for `processes` testpmds.
+    /// Reserves the pages that are missing for `processes` testpmds.
     pub fn reserve(processes: u64) -> Self {
         let wanted = processes * HUGE_PAGES;
         let read = || fs::read_to_string(HUGE_PAGES_FILE).ok()?.trim().parse::<u64>().ok();
@@ -118,14 +118,17 @@ fn control_of(folder: &Path) -> PathBuf {
     folder.join("control.sock")
 }
 
-/// Switches the recorder of the card `port` on, and reads it in a thread of its own until vnicd ends.
+/// Switches the flight recorder of the card `port` on, and reads it in a separate thread until vnicd ends.
 fn read_recorder(control: &Path, port: &str) -> Result<()> {
     let mut socket = UnixStream::connect(control).context("vnicd has no control socket")?;
     writeln!(socket, r#"{{"op":"trace","port":"{port}"}}"#)?;
     let mut reader = BufReader::new(socket);
     let mut answer = String::new();
     reader.read_line(&mut answer)?;
-    ensure!(answer.contains("record_version"), "the recorder is not read: {answer}");
+    ensure!(
+        answer.contains("record_version"),
+        "the flight recorder is not read: {answer}"
+    );
     thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
     Ok(())
 }
@@ -133,7 +136,7 @@ fn read_recorder(control: &Path, port: &str) -> Result<()> {
 fn testpmd(options: &Options, pages: &HugePages, sockets: &[PathBuf]) -> Command {
     let core = options.cores.forwarder_core;
     let mut command = Command::new(&options.programs.testpmd);
-    // Main thread and forwarding thread both on the forwarder's core: the main one sleeps.
+    // Main thread and forwarding thread both run on the forwarder's core: the main one sleeps.
     command.args([
         "--lcores",
         &format!("0@{core},1@{core}"),

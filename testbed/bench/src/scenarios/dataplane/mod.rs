@@ -1,5 +1,5 @@
-//! `vnicd` against DPDK's testpmd as vhost-user forwarders between two test front ends, on the same cores. In every round each
-//! forwarder is started, measured and stopped, so that drifts of the machine hit all alike.
+//! `vnicd` against DPDK's testpmd as vhost-user forwarders between two test frontends, on the same cores. In every
+//! round each forwarder is started, measured and stopped, so that a drift of the machine affects all of them.
 
 mod backends;
 mod virtio_user;
@@ -20,18 +20,19 @@ use crate::harness::{
     stats, until_stopped,
 };
 
-/// Share of tries with a full transmit ring below which a sample measured the generator, not the forwarder.
+/// Share of attempts that find a full transmit ring below which a sample measured the generator instead of the
+/// forwarder.
 const SENDER_FULL_MIN: f64 = 0.70;
 /// Rounds that must count before a bar is judged.
 const ROUNDS_MIN: u32 = 5;
-/// Idle ports whose cost is measured.
+/// Number of idle ports whose cost is measured.
 const IDLE_PORTS: usize = 8;
-/// How long the idle ports are left alone before they are watched, and how long they are watched.
+/// Time that the idle ports are left alone before they are watched, and time that they are watched.
 const IDLE_SETTLE: Duration = Duration::from_secs(1);
 const IDLE_WATCH: Duration = Duration::from_secs(3);
-/// Round trips of one ping-pong sample.
+/// Number of round trips in one ping-pong sample.
 const ROUND_TRIPS: u64 = 50_000;
-/// Frame of the ping-pong in bytes.
+/// Length of the ping-pong frame in bytes.
 const PING_LEN: usize = 64;
 
 /// Compares vnicd with dpdk-testpmd as vhost-user forwarders.
@@ -60,10 +61,10 @@ pub struct Options {
     cores: Cores,
     #[command(flatten)]
     rings: Rings,
-    /// Who plays the guests
+    /// Implementation of the guests
     #[arg(long, value_enum, default_value_t = GuestKind::Weft)]
     frontend: GuestKind,
-    /// Let the guests write and read whole frames, not only the first line of each
+    /// Make the guests write and read whole frames instead of only the first cache line of each
     #[arg(long)]
     touch_all: bool,
     /// Print JSON instead of the table
@@ -71,7 +72,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Programs to start.
+/// The programs to start.
 #[derive(Debug, Args)]
 struct Programs {
     /// The vnicd binary; by default the one beside this program
@@ -85,7 +86,7 @@ struct Programs {
     vnicd_args: String,
 }
 
-/// How the guests' rings are made.
+/// The layout of the guests' rings.
 #[derive(Debug, Args)]
 struct Rings {
     /// Entries per ring
@@ -115,40 +116,40 @@ impl Rings {
     }
 }
 
-/// Who plays the guests.
+/// The implementations of the guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum GuestKind {
-    /// The test frontends.
+    /// The test frontends of this project.
     Weft,
-    /// DPDK's virtio-user ports: only frames per second, both ways together, without bars.
+    /// DPDK's virtio-user ports. They only measure frames per second, both directions together, without bars.
     VirtioUser,
 }
 
 /// A part of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// Frames per second one way, the frontends poll.
+    /// Frames per second in one direction while the frontends poll.
     OneWay,
-    /// The same with receive calls wanted.
+    /// Frames per second in one direction while the receiver wants interrupts.
     Interrupts,
-    /// Round-trip time, all poll.
+    /// Round-trip time while both frontends poll.
     PingPong,
     /// CPU time with connected idle ports.
     Idle,
 }
 
-/// A measurement.
+/// One measurement of the dataplane.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Measure {
-    /// Frames of this size per second; `interrupts`: receive calls are wanted.
+    /// Frames of this size per second; with `interrupts` the receiver wants receive calls.
     OneWay { size: usize, interrupts: bool },
-    /// Frames of this size per second between virtio-user ports, both ways together.
+    /// Frames of this size per second between virtio-user ports, both directions together.
     Circulating { size: usize },
     /// Median round trip in nanoseconds.
     PingPong,
     /// 99th percentile of the round trip in nanoseconds.
     PingPongTail,
-    /// Share of a core used by idle ports.
+    /// Share of a core that idle ports use.
     Idle,
 }
 
@@ -188,7 +189,7 @@ impl Measure {
         Measurement::new(name, unit)
     }
 
-    /// What `ours` must reach against `theirs`.
+    /// Returns the limit that `ours` must reach against `theirs`.
     fn limit(self, ours: Kind) -> Limit {
         match (self, ours) {
             (Self::OneWay { .. }, Kind::Recorded) => Limit::RatioMin(0.95),
@@ -203,16 +204,16 @@ impl Measure {
     }
 }
 
-/// Shares of a core.
+/// The unit of shares of a core.
 const CORES: Unit = Unit {
     name: "cores",
     show: |value| format!("{:.2} %", value * 100.0),
 };
 
-/// CPU that idle ports of vnicd may take, as a share of a core.
+/// CPU time that idle ports of vnicd may use, as a share of a core.
 const IDLE_MAX: f64 = 0.01;
 
-/// Whose figure is divided by whose: vnicd's by testpmd's, or vnicd's with recorders by its figure without.
+/// The ratios to compute: vnicd by testpmd, and vnicd with flight recorders by vnicd without.
 const RIVALS: [(Kind, Kind); 2] = [(Kind::Vnicd, Kind::Testpmd), (Kind::Recorded, Kind::Vnicd)];
 
 fn plan(options: &Options, measures: &[Measure]) -> (Plan, usize) {
@@ -241,7 +242,7 @@ fn plan(options: &Options, measures: &[Measure]) -> (Plan, usize) {
     (plan, ours.unwrap_or(0))
 }
 
-/// Measures and prints; whether every bar is met.
+/// Measures, prints the result, and returns whether every bar is met.
 pub fn compare(options: &Options) -> Result<bool> {
     until_stopped(|stop| {
         pin_thread(options.cores.frontend_core).context("cannot take the frontends' core")?;
@@ -262,7 +263,7 @@ pub fn compare(options: &Options) -> Result<bool> {
     })
 }
 
-/// The forwarders and what they are measured with.
+/// The forwarders and the settings they are measured with.
 struct Dataplane<'a> {
     options: &'a Options,
     measures: Vec<Measure>,
@@ -272,7 +273,8 @@ struct Dataplane<'a> {
 }
 
 impl Scenario for Dataplane<'_> {
-    /// All measures on one freshly started forwarder; idle ports and virtio-user guests have forwarders to themselves.
+    /// Measures everything on one freshly started forwarder; idle ports and virtio-user guests get forwarders of their
+    /// own.
     fn measure(&mut self, _round: u32, turn: &Turn) -> Result<Vec<(Cell, Sample)>> {
         let Some(kind) = turn.first().map(|cell| self.options.backends[cell.rival]) else {
             return Ok(Vec::new());
@@ -335,7 +337,7 @@ impl Dataplane<'_> {
         })
     }
 
-    /// Median and 99th percentile of the round trip.
+    /// Returns median and 99th percentile of the round trip.
     fn ping_pong(&self, forwarder: &Forwarder) -> Result<[Sample; 2]> {
         let guests = self.options.rings.guests(PING_LEN, false);
         let (times_ns, disturbed) = guests.ping_pong(forwarder, ROUND_TRIPS)?;
@@ -356,7 +358,7 @@ impl Dataplane<'_> {
         Ok(Sample::new(virtio_user::frames_per_s(self, &forwarder.sockets, size)?))
     }
 
-    /// Share of a core that [`IDLE_PORTS`] connected ports cost when nothing happens.
+    /// Measures the share of a core that [`IDLE_PORTS`] connected ports cost when nothing happens.
     fn idle(&self, kind: Kind) -> Result<Sample> {
         let forwarder = self.start(kind, IDLE_PORTS)?;
         let guests = self.options.rings.guests(PING_LEN, true);
@@ -376,7 +378,7 @@ impl Dataplane<'_> {
     }
 }
 
-/// Mean of a further figure of a cell's samples, whether they count or not.
+/// Returns the mean of a further figure of a cell's samples, whether they count or not.
 fn mean(record: &Record, cell: Cell, of: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
     stats::mean(record.samples(cell).filter_map(of))
 }

@@ -1,5 +1,5 @@
-//! Cross-check with DPDK's own virtio-user ports as guests instead of the test frontends: one testpmd
-//! keeps frames circulating through the forwarder, both ways, and reports its receive rate.
+//! A cross-check with DPDK's virtio-user ports as guests instead of the test frontends: one testpmd keeps frames
+//! circulating through the forwarder in both directions and reports its receive rate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,18 @@ use super::Dataplane;
 use crate::harness::Stop;
 use crate::scenarios::forwarder::wait;
 
-/// Bursts of 32 frames that each port sends at first; after that frames only go round. Few enough for a ring of 256.
+/// Bursts of 32 frames that each port sends at first; afterwards those frames only circulate. They are few enough for a
+/// ring of 256.
 const BURSTS: u16 = 6;
-/// How long frames circulate before the rate is read, and how long it is read.
+/// Time that frames circulate before the rate is read, and time over which it is read.
 const SETTLE: Duration = Duration::from_millis(1000);
 const READ: Duration = Duration::from_millis(2000);
-/// Longest wait for testpmd to get ready, and for its answer.
+/// Longest wait for testpmd to become ready, and for its answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
-/// Data room of testpmd's usual buffers, less its headroom.
+/// Data room of testpmd's default buffers, less their headroom.
 const BUFFER_LEN: usize = 2048;
 
-/// Frames per second that the forwarder carried, both directions together.
+/// Measures the frames per second that the forwarder carries, both directions together.
 pub fn frames_per_s(dataplane: &Dataplane<'_>, sockets: &[PathBuf], size: usize) -> Result<f64> {
     let Dataplane { options, stop, .. } = dataplane;
     let log = dataplane.folder.join("virtio-user.log");
@@ -35,7 +36,7 @@ pub fn frames_per_s(dataplane: &Dataplane<'_>, sockets: &[PathBuf], size: usize)
     wait(SETTLE, stop)?;
     service.type_in("show port stats all\n")?;
     wait(READ, stop)?;
-    // The rate is that since the last question.
+    // The rate covers the time since the last command.
     service.type_in("show port stats all\n")?;
     await_output(&log, stop, |text| reports(text, sockets.len()).len() >= 2)?;
     Ok(reports(&fs::read_to_string(&log)?, sockets.len())[1])
@@ -64,7 +65,7 @@ fn await_output(log: &Path, stop: &Stop, ready: impl Fn(&str) -> bool) -> Result
 fn command(dataplane: &Dataplane<'_>, sockets: &[PathBuf], size: usize) -> Command {
     let (options, ring) = (dataplane.options, dataplane.options.rings.ring);
     let core = options.cores.frontend_core;
-    // Its output goes to a file, where it would otherwise stay in a buffer until the end.
+    // The output goes to a file, and without `stdbuf` it would stay in a buffer until the end.
     let mut command = Command::new("stdbuf");
     command.arg("-oL").arg(&options.programs.testpmd);
     command.args([
@@ -89,7 +90,8 @@ fn command(dataplane: &Dataplane<'_>, sockets: &[PathBuf], size: usize) -> Comma
             &format!("net_virtio_user{port},path={path},queue_size={ring},mac={mac}"),
         ]);
     }
-    // Each frame bears the addresses of its sender and receiver, or a learning switch would see stations jump to and fro.
+    // Each frame bears the addresses of its sender and receiver; otherwise a learning switch would see stations jump
+    // between ports.
     command.args(["--", "--interactive", "--forward-mode=mac", "--nb-cores=1"]);
     for port in 0..sockets.len() {
         command.arg(format!("--eth-peer={port},{}", station(port ^ 1)));
@@ -107,7 +109,7 @@ fn station(port: usize) -> String {
     format!("02:00:00:00:0b:{port:02x}")
 }
 
-/// The receive rates of all ports together, one value per report.
+/// Returns the receive rate of all ports together, one value per report.
 fn reports(log: &str, ports: usize) -> Vec<f64> {
     let rates = log.lines().filter_map(|line| line.trim().strip_prefix("Rx-pps:"));
     let rates: Vec<f64> = rates

@@ -1,5 +1,5 @@
-//! The network that `vnicd` is compared with: a network namespace of our own with a Linux bridge and a tap device per
-//! guest. All of it is gone when the last process in the namespace has ended, however it ended.
+//! The network that `vnicd` is compared with: a private network namespace with a Linux bridge and a tap device per
+//! guest. The kernel removes all of it when the last process in the namespace has ended, however it ended.
 
 use std::{
     ffi::OsStr,
@@ -13,13 +13,13 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::scenarios::guest_pair::TAPS;
 
-/// The bridge between them.
+/// Name of the bridge between the guests.
 const BRIDGE: &str = "bridge0";
 
-/// Where tap devices are made.
+/// Device that makes tap devices.
 const TUN: &str = "/dev/net/tun";
 
-/// Says in one sentence why this machine cannot do it, if it cannot.
+/// Fails with one sentence if this machine cannot provide the network.
 pub(super) fn check() -> Result<()> {
     let tun = File::options().read(true).write(true).open(TUN);
     tun.with_context(|| format!("tap devices are not possible, {TUN} cannot be opened (as root: modprobe tun)"))?;
@@ -42,7 +42,7 @@ fn unshare() -> Command {
 }
 
 /// Replaces this process by the same program with the same arguments and `more`, in a private network namespace.
-/// Returns why that failed.
+/// Returns the error if that fails.
 pub(super) fn enter_namespace(more: &[&OsStr]) -> anyhow::Error {
     let own = match std::env::current_exe() {
         Ok(own) => own,
@@ -53,9 +53,9 @@ pub(super) fn enter_namespace(more: &[&OsStr]) -> anyhow::Error {
     anyhow!("unshare cannot be started: {}", command.exec())
 }
 
-/// Makes the bridge and the tap devices.
+/// Creates the bridge and the tap devices.
 pub(super) fn build() -> Result<()> {
-    // Lines of interfaces have a colon behind the name. In somebody else's namespace nothing may be changed.
+    // Lines of interfaces have a colon behind the name. In a namespace of another program nothing may be changed.
     let devices = fs::read_to_string("/proc/self/net/dev").context("cannot look at the network devices")?;
     let ours = devices
         .lines()

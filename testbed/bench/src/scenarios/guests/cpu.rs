@@ -1,29 +1,29 @@
-//! Processor time, as the kernel accounts it: of the processes that carry frames, of the kernel's own threads that help
-//! them, and of the whole machine. Reads /proc only.
+//! Processor time as the kernel accounts it: of the processes that carry frames, of the kernel threads that help them,
+//! and of the whole machine. This module reads only /proc.
 
 use std::{fs, time::Duration};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// Unit of /proc/stat: USER_HZ is 100 on every architecture that QEMU's q35 machine is emulated on here.
+/// Unit of /proc/stat in nanoseconds: USER_HZ is 100 on every architecture that QEMU's q35 machine is emulated on here.
 const TICK_NS: u64 = 10_000_000;
 
 /// Processor time since some moment, or between two moments, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Cpu {
-    /// All QEMU processes: guests, device emulation, and what the host's kernel does on their behalf.
+    /// Time of all QEMU processes: guests, device emulation, and what the host's kernel does on their behalf.
     pub qemu_ns: u64,
-    /// `vnicd`, with the kernel's work for it.
+    /// Time of `vnicd`, with the kernel's work for it.
     pub vnicd_ns: u64,
-    /// The kernel's threads for soft interrupts (`ksoftirqd`), for whomever they work.
+    /// Time of the kernel threads for soft interrupts (`ksoftirqd`), for any process they work for.
     pub kernel_ns: u64,
-    /// Everything on the machine, other programs included. Counted in ticks: coarse.
+    /// Time of everything on the machine, including other programs. It is counted in ticks, so it is coarse.
     pub machine_ns: u64,
 }
 
 impl Cpu {
-    /// The times now.
+    /// Reads the current times.
     pub(super) fn now(qemus: &[u32], vnicd: u32) -> Result<Self> {
         let mut qemu_ns = 0;
         for qemu in qemus {
@@ -41,7 +41,7 @@ impl Cpu {
         })
     }
 
-    /// What was used since `before`.
+    /// Returns the time used since `before`.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             qemu_ns: self.qemu_ns.saturating_sub(before.qemu_ns),
@@ -51,18 +51,18 @@ impl Cpu {
         }
     }
 
-    /// All that carries frames.
+    /// Returns the time of everything that carries frames.
     pub(super) fn total_ns(self) -> u64 {
         self.qemu_ns + self.vnicd_ns + self.kernel_ns
     }
 
-    /// Cores that other programs used in `elapsed`.
+    /// Returns the number of cores that other programs used in `elapsed`.
     pub(super) fn cores_of_others(self, elapsed: Duration) -> f64 {
         self.machine_ns.saturating_sub(self.total_ns()) as f64 / elapsed.as_nanos().max(1) as f64
     }
 }
 
-/// All threads of a process that live.
+/// Adds up the times of all threads of a process that are alive.
 fn process_ns(pid: u32) -> Result<u64> {
     let folder = format!("/proc/{pid}/task");
     let mut sum = 0;
@@ -87,7 +87,7 @@ fn soft_interrupt_threads() -> Result<Vec<u32>> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // A process that ends between the two calls is none of these.
+        // A process that ends between the two calls is not a kernel thread.
         if fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/")) {
             found.push(pid);
         }
@@ -101,7 +101,7 @@ fn machine_ns() -> Result<u64> {
     Ok(ticks * TICK_NS)
 }
 
-/// user, nice, system, then idle and waiting for disks (both left out), interrupts, soft interrupts.
+/// Adds up user, nice, system, interrupts and soft interrupts; idle and waiting for disks are left out.
 fn busy_ticks(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_process_that_works_is_seen_to_work() {
-        // Not this process: what its threads used that run other tests is gone from the sum when they end.
+        // The test does not measure this process: times of other tests' threads vanish from the sum when they end.
         let busy = ["-c", "while :; do :; done"];
         let mut busy = std::process::Command::new("sh").args(busy).spawn().unwrap();
         let before = Cpu::now(&[busy.id()], busy.id()).unwrap();

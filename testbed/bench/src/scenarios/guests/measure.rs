@@ -1,5 +1,5 @@
-//! What is measured in one turn of one path between the guests. Tools run in the guests and time there; processor time is read on
-//! the host. What the figures mean is for the scenario to say.
+//! The measurements of one turn of one path between the guests. Tools run and time in the guests; processor time is
+//! read on the host. The scenario interprets the figures.
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,10 @@ use crate::scenarios::{
     iperf3::{DATAGRAM_LEN, Received, received},
 };
 
-/// Pause between two pings: long enough for everybody to have gone to sleep.
+/// Pause between two pings in seconds: long enough for all processes involved to go to sleep.
 const PING_PAUSE_S: &str = "0.02";
 
-/// Pings before anything is timed: addresses are resolved, the switch or bridge learns.
+/// Number of pings before anything is timed: addresses are resolved, the switch or bridge learns.
 const WARM_UP_PINGS: &str = "5";
 
 /// A path between the guests.
@@ -29,12 +29,12 @@ const WARM_UP_PINGS: &str = "5";
 pub(super) enum Rival {
     /// Tap devices on a Linux bridge.
     Bridge,
-    /// `vnicd` with further arguments; none: its defaults.
+    /// `vnicd` with further arguments; an empty string means its defaults.
     Vnicd(String),
 }
 
 impl Rival {
-    /// The bridge, `vnicd` as it is shipped, and `vnicd` with each of these arguments.
+    /// Returns the bridge, `vnicd` with its defaults, and `vnicd` with each of these arguments.
     pub(super) fn all(vnicd_arguments: &[String]) -> Vec<Self> {
         let mut all = vec![Self::Bridge, Self::shipped()];
         all.extend(
@@ -45,12 +45,12 @@ impl Rival {
         all
     }
 
-    /// `vnicd` as it is shipped: what the bars are about.
+    /// Returns `vnicd` with its defaults, which the bars are about.
     pub(super) fn shipped() -> Self {
         Self::Vnicd(String::new())
     }
 
-    /// Name in tables.
+    /// Returns the name used in tables.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Bridge => "tap + bridge".to_owned(),
@@ -58,7 +58,7 @@ impl Rival {
         }
     }
 
-    /// Number of the guests' card that leads there.
+    /// Returns the number of the guests' card that leads to the rival.
     fn interface(&self) -> usize {
         match self {
             Self::Vnicd(_) => 0,
@@ -78,19 +78,19 @@ pub(super) enum Part {
     Udp,
 }
 
-/// Everything of one round; a part that was not wanted is missing.
+/// Everything measured in one round; a part that was not wanted is missing.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Round {
-    /// Round trips.
+    /// Round trips of pings.
     pub ping: Option<Ping>,
-    /// One connection.
+    /// One TCP connection.
     pub tcp: Option<Stream>,
-    /// Datagrams of [`DATAGRAM_LEN`] bytes, as many as the sender can.
+    /// Datagrams of [`DATAGRAM_LEN`] bytes, as many as the sender can send.
     pub udp: Option<Stream>,
 }
 
 impl Round {
-    /// What a part cost the host, if it was measured.
+    /// Returns what a part cost the host, if it was measured.
     pub(super) fn cost(&self, part: Part) -> Option<&Cost> {
         match part {
             Part::Ping => Some(&self.ping.as_ref()?.cost),
@@ -103,45 +103,45 @@ impl Round {
 /// Round trips of one round.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Ping {
-    /// In milliseconds, smallest first.
+    /// Times in milliseconds, smallest first.
     pub times_ms: Vec<f64>,
-    /// What it cost.
+    /// Cost for the host.
     pub cost: Cost,
 }
 
-/// A stream of one round.
+/// A TCP or UDP stream of one round.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Stream {
-    /// What arrived.
+    /// What arrived of the stream.
     #[serde(flatten)]
     pub arrived: Received,
-    /// What it cost.
+    /// Cost for the host.
     pub cost: Cost,
 }
 
-/// What a measurement cost the host.
+/// The cost of a measurement for the host.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Cost {
     /// Time from start to end, by the host's clock, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Processor time meanwhile.
+    /// Processor time during the measurement.
     pub cpu: Cpu,
-    /// What the cards counted meanwhile, the sender's first; none where no card is.
+    /// Counter increments of the cards, the sender's first; empty where no card is involved.
     pub cards: Vec<Card>,
 }
 
-/// Counters of a card, for those who look for a cause.
+/// Counters of a card, which help to find the cause of a figure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Card {
-    /// Frames towards the guest; a segmentation offload's many count as one.
+    /// Frames towards the guest; a frame with segmentation offload counts as one.
     pub rx_frames: u64,
-    /// Frames from the guest, likewise.
+    /// Frames from the guest; a frame with segmentation offload counts as one.
     pub tx_frames: u64,
     /// Frames lost for want of a receive buffer.
     pub rx_no_buffer: u64,
     /// Notifications from the guest.
     pub kicks: u64,
-    /// Receive interrupts decided.
+    /// Receive interrupts that the firmware decided.
     pub rx_interrupts_decided: u64,
     /// Receive interrupts that the guest got.
     pub rx_interrupts: u64,
@@ -232,7 +232,7 @@ fn iperf3(guests: &mut GuestPair, rival: &Rival, arguments: &[&str]) -> Result<(
     Ok(measured)
 }
 
-/// Runs a tool in the sending guest; what it printed, and what that cost.
+/// Runs a tool in the sending guest, and returns what it printed and what that cost.
 fn costed(guests: &mut GuestPair, rival: &Rival, argv: &[&str]) -> Result<(String, Cost)> {
     let cards = |guests: &mut GuestPair| -> Result<Vec<Card>> {
         match rival {
@@ -258,13 +258,13 @@ fn costed(guests: &mut GuestPair, rival: &Rival, argv: &[&str]) -> Result<(Strin
     Ok((text, cost))
 }
 
-/// A guest's clock at a moment of the host's.
+/// The clock of a guest at a moment of the host's clock.
 pub(super) struct Clock {
     at: Instant,
     uptime: Duration,
 }
 
-/// Both guests' clocks now.
+/// Reads the clocks of both guests.
 pub(super) fn clocks(guests: &GuestPair) -> Result<Vec<Clock>> {
     let read = |channel: &GuestChannel| -> Result<Clock> {
         let text = output(channel, &["cat", "/proc/uptime"])?;
@@ -281,8 +281,8 @@ pub(super) fn clocks(guests: &GuestPair) -> Result<Vec<Clock>> {
     [guests.sender(), guests.receiver()].into_iter().map(read).collect()
 }
 
-/// How much faster or slower than the host's each guest's clock ran since then. An emulated guest that calibrated its clock on a
-/// busy machine may be wrong about every time it measures.
+/// Computes how much faster or slower than the host's each guest's clock ran since `before`. An emulated guest that
+/// calibrated its clock on a busy machine may be wrong about every time it measures.
 pub(super) fn clock_errors(guests: &GuestPair, before: &[Clock]) -> Result<Vec<f64>> {
     let error = |(now, then): (Clock, &Clock)| {
         let guest = now.uptime.saturating_sub(then.uptime).as_secs_f64();

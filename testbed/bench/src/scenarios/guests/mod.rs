@@ -1,5 +1,5 @@
-//! The same two guests over `vnicd` and over tap devices on a Linux bridge. Finds out what is wanted, moves into a
-//! private network namespace, and measures there. Decides nothing about frames.
+//! Two guests connected through `vnicd` and through tap devices on a Linux bridge. This module checks what is wanted,
+//! moves into a private network namespace, and measures there. It decides nothing about frames.
 
 mod bridge;
 mod cpu;
@@ -22,7 +22,7 @@ use crate::harness::{
     fields, run, stats, until_stopped,
 };
 
-/// Cores used by other programs above which figures are doubtful.
+/// Number of cores used by other programs above which figures are doubtful.
 const OTHERS_MAX: f64 = 0.1;
 
 /// Share by which a guest's clock may be wrong before its figures are doubtful.
@@ -33,43 +33,45 @@ const ROUNDS_MIN: u32 = 5;
 
 /// Compares two emulated guests over vnicd with the same guests over tap devices on a Linux bridge.
 ///
-/// Both guests boot once, with a card on each. In every round each path is measured, so that drifts of the machine hit
-/// all alike; figures are medians over the rounds. The tap devices are QEMU's own, without vhost-net. Needs two cores that have nothing else to do.
+/// Both guests boot once, with a card on each path. In every round each path is measured, so that a drift of the
+/// machine affects all of them; figures are medians over the rounds. The tap devices are QEMU's own, without vhost-net.
+/// The comparison needs two otherwise idle cores.
 ///
-/// Exit status: 0 when vnicd as shipped meets every bar, 3 when one is missed or there are fewer than 5 rounds, 1 on failure.
+/// Exit status: 0 when vnicd with its defaults meets every bar, 3 when one is missed or there are fewer than 5 rounds,
+/// 1 on failure.
 #[derive(Args, Debug)]
 pub struct Options {
     /// Alternating rounds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Seconds that TCP and UDP send in each round
+    /// Duration of the TCP and UDP streams of each round in seconds
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
-    /// Pings in each round
+    /// Number of pings in each round
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pings: u32,
     /// What to measure
     #[arg(long, value_delimiter = ',', default_value = "ping,tcp,udp")]
     parts: Vec<Part>,
-    /// Measure vnicd with these further arguments too, split at blanks (may be given many times)
+    /// Measure vnicd with these further arguments too, split at blanks (can be given several times)
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
     vnicd_args: Vec<String>,
     /// Print JSON with every sample instead of the table
     #[arg(long)]
     json: bool,
-    /// Kernel and initramfs; given by this program to itself once it is in its namespace.
+    /// Kernel and initramfs, which this program passes to itself once it is in its namespace.
     #[arg(long, hide = true, num_args = 2)]
     in_namespace: Option<Vec<PathBuf>>,
 }
 
-/// A figure of a round.
+/// A figure that is computed for each round.
 struct Measure {
     part: Part,
     name: &'static str,
     unit: Unit,
-    /// There is none where it was not measured.
+    /// Computes the figure; `None` where it was not measured.
     of: fn(&Round) -> Option<f64>,
-    /// What vnicd / bridge must be.
+    /// The limit for the ratio of vnicd to the bridge.
     limit: Limit,
 }
 
@@ -165,7 +167,7 @@ fn plan(options: &Options, measures: &[&Measure], rivals: &[Rival]) -> Plan {
         .iter()
         .map(|measure| Measurement::new(measure.name, measure.unit))
         .collect();
-    // Datagrams lost and segments sent again are often none in a round.
+    // Lost datagrams and retransmitted segments are often 0 in a round.
     plan.pairing = Pairing::Medians;
     let cell = |measurement, rival| Cell { measurement, rival };
     let bridge = rivals.iter().position(|rival| *rival == Rival::Bridge);
@@ -191,7 +193,7 @@ fn plan(options: &Options, measures: &[&Measure], rivals: &[Rival]) -> Plan {
     plan
 }
 
-/// Measures and prints; whether every bar is met.
+/// Measures, prints the result, and returns whether every bar is met.
 pub fn compare(options: &Options) -> Result<bool> {
     match &options.in_namespace {
         // Nothing exists yet that a signal could leave behind.
@@ -272,7 +274,7 @@ impl Scenario for Paths<'_> {
 }
 
 impl Paths<'_> {
-    /// All that was measured of a part, beside the first of its figures.
+    /// Returns everything that was measured of a part, in addition to the first of its figures.
     fn raw(&self, cell: &Cell, round: &Round) -> Map<String, Value> {
         let part = self.measures[cell.measurement].part;
         let first = self.measures.iter().position(|measure| measure.part == part);
@@ -294,9 +296,9 @@ struct Conditions {
     cores_of_others: f64,
 }
 
-/// Median over all measurements of the cores that other programs used meanwhile.
+/// Returns the median over all measurements of the number of cores that other programs used.
 fn cores_of_others(record: &Record) -> f64 {
-    // Those that come with all that was measured: one for each part of a round.
+    // Only samples with all further figures are taken: one for each part of a round.
     let parts = record.all().filter(|sample| !sample.more.is_empty());
     stats::median(parts.map(|sample| sample.disturbed)).unwrap_or(0.0)
 }

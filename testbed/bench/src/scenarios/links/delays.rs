@@ -1,5 +1,5 @@
-//! TCP over a cable with a delay against the same delay by `netem` in the sending guest: on the sender's cable, the receiver's,
-//! and a trunk. The guests are [`guest_pair`](crate::scenarios::guest_pair)'s.
+//! TCP over a cable with a delay against an equal delay by `netem` in the sending guest: on the sender's cable, the
+//! receiver's, and a trunk. The guests are those of [`guest_pair`](crate::scenarios::guest_pair).
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -23,19 +23,19 @@ use crate::scenarios::iperf3;
 /// Rounds that it takes to judge a bar.
 const ROUNDS_MIN: u32 = 7;
 
-/// What TCP over a cable must carry of what it does over `netem`.
+/// Share of TCP's throughput over `netem` that it must reach over a cable.
 const RATIO_MIN: f64 = 0.9;
 
-/// Packets that `netem` may hold back: more than any window of these guests has.
+/// Packets that `netem` may delay at a time: more than any window of these guests.
 const NETEM_LIMIT: &str = "100000";
 
-/// Seconds at the beginning of each stream that are not counted: windows grow.
+/// Seconds at the beginning of each stream that are not counted, since windows are growing.
 const OMITTED_S: &str = "1";
 
-/// Compares TCP over cables and trunks with a delay with the same delay by netem in the sending guest.
+/// Compares TCP over cables and trunks that have a delay with TCP over netem in the sending guest.
 ///
-/// Both guests boot once. In every round each delay, number of connections and place has a turn with either; figures are
-/// medians over the rounds. Needs two cores that have nothing else to do.
+/// Both guests boot once. In every round each combination of delay, number of connections and place is measured with
+/// both; figures are medians over the rounds. The comparison needs two otherwise idle cores.
 ///
 /// Exit status: 0 when every bar is met, 3 when one is missed or there are fewer than 7 rounds, 1 on failure.
 #[derive(Args, Debug)]
@@ -43,7 +43,7 @@ pub struct Options {
     /// Alternating rounds
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Seconds that count of each stream
+    /// Seconds of each stream that count
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
     /// Delays
@@ -52,7 +52,7 @@ pub struct Options {
     /// Numbers of connections at a time
     #[arg(long, value_delimiter = ',', default_value = "1,8", value_parser = clap::value_parser!(u32).range(1..=64))]
     flows: Vec<u32>,
-    /// What delays
+    /// Places that delay
     #[arg(long, value_delimiter = ',', default_value = "from-guest,to-guest,trunk")]
     places: Vec<Place>,
     /// Print JSON with every sample instead of the table
@@ -60,7 +60,7 @@ pub struct Options {
     json: bool,
 }
 
-/// What the delay is set on.
+/// The places that a delay is set on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Place {
     /// The cable of the sender.
@@ -80,7 +80,7 @@ impl Place {
         }
     }
 
-    /// Number of the guests' card that leads there.
+    /// Returns the number of the guests' card that leads to the place.
     fn interface(self) -> usize {
         match self {
             Self::FromGuest | Self::ToGuest => 0,
@@ -104,14 +104,14 @@ impl Place {
     }
 }
 
-/// A delay at a place, with so many connections.
+/// A table row: a delay at a place, with a number of connections.
 struct Line {
     place: Place,
     delay: Span,
     flows: u32,
 }
 
-/// The rivals of every measurement.
+/// The number of the rival that delays by a cable.
 const CABLE: usize = 0;
 const NETEM: usize = 1;
 
@@ -157,7 +157,7 @@ fn plan(options: &Options, lines: &[Line]) -> Plan {
     plan
 }
 
-/// Measures and prints; whether every bar is met.
+/// Measures, prints the result, and returns whether every bar is met.
 pub fn compare(options: &Options) -> Result<bool> {
     until_stopped(|stop| {
         let image = guest_image()?;
@@ -192,7 +192,7 @@ impl Scenario for Delays {
     }
 }
 
-/// Bits per second that arrive with the delay made by the cable, or by netem.
+/// Measures the bits per second that arrive with the delay made by the cable or by netem.
 fn sample(guests: &mut GuestPair, line: &Line, is_cable: bool, seconds: u32) -> Result<f64> {
     let interface = line.place.interface();
     let peer = GuestPair::receiver_address(interface);
@@ -215,7 +215,7 @@ fn sample(guests: &mut GuestPair, line: &Line, is_cable: bool, seconds: u32) -> 
         ];
         tc(guests, &netem)?;
     }
-    // Addresses are resolved, the switch learns.
+    // The pings resolve addresses and let the switch learn.
     output(guests.sender(), &["ping", "-c", "2", "-i", "0.2", &peer])?;
     let (seconds, flows) = (seconds.to_string(), line.flows.to_string());
     let server = guests.iperf3_server()?;

@@ -1,4 +1,4 @@
-//! What the settings of cables cost: `settings` between two test front ends, `delays` between two guests.
+//! The cost of the settings of cables: `settings` between two test frontends, `delays` between two guests.
 
 mod delays;
 mod settings;
@@ -13,7 +13,7 @@ pub enum Part {
     Delays(delays::Options),
 }
 
-/// Measures and prints; whether every bar is met.
+/// Measures, prints the result, and returns whether every bar is met.
 pub fn compare(part: &Part) -> Result<bool> {
     match part {
         Part::Settings(options) => settings::compare(options),

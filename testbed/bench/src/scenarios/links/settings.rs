@@ -1,5 +1,5 @@
-//! What each setting of a cable costs: one `vnicd`, two test front ends, and in turns a cable without settings and one with
-//! the setting.
+//! The cost of each setting of a cable: one `vnicd` and two test frontends, with a cable without settings and one with
+//! the setting in turns.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,20 +20,20 @@ use crate::scenarios::forwarder::{Cores, FRAMES, Forwarder, Guests, ROUND_TRIP, 
 
 /// Rounds that it takes to judge a bar.
 const ROUNDS_MIN: u32 = 7;
-/// What a cable with a setting that does nothing must carry of what an ideal one does.
+/// Share of an ideal cable's throughput that a cable must reach whose setting has no effect.
 const RATIO_MIN: f64 = 0.95;
-/// Round trips of one sample of latency.
+/// Number of round trips in one sample of latency.
 const ROUND_TRIPS: u64 = 2_000;
-/// The name of vnicd's sockets and log.
+/// Name of vnicd's sockets and log.
 const NAME: &str = "vnicd";
 
 /// Measures what each setting of a cable costs in throughput and latency, against an ideal cable.
 ///
-/// The setting is made on both ways of both cables between two test frontends. Figures are medians over the rounds, ratios
-/// those of neighbouring samples.
+/// The setting is applied to both directions of both cables between two test frontends. Figures are medians over the
+/// rounds, ratios are those of neighbouring samples.
 ///
-/// Exit status: 0 when no setting that does nothing costs more than 5 % of throughput, 3 when one does or there are fewer than
-/// 7 rounds, 1 on failure.
+/// Exit status: 0 when no setting without effect costs more than 5 % of throughput, 3 when one does or there are fewer
+/// than 7 rounds, 1 on failure.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Alternating rounds
@@ -45,7 +45,7 @@ pub struct Options {
     /// Frame sizes in bytes (Ethernet header included, FCS not)
     #[arg(long, value_delimiter = ',', default_value = "64,1500")]
     sizes: Vec<usize>,
-    /// Only settings whose name contains this
+    /// Measure only settings whose name contains this text
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub struct Options {
 /// A setting to measure.
 struct Setting {
     name: &'static str,
-    /// Fields of the operation `link`.
+    /// JSON fields of the operation `link`.
     change: &'static str,
     does_nothing: bool,
 }
@@ -113,7 +113,7 @@ const SETTINGS: [Setting; 22] = [
     ),
     acting("loss 1 ppm", r#"{"loss_ppm":1}"#),
     acting(
-        "bursts of losses, 1 ppm",
+        "bursts of loss, 1 ppm",
         r#"{"loss_enter_ppm":1,"loss_leave_ppm":250000,"loss_in_burst_ppm":1000000}"#,
     ),
     acting("loss of every millionth", r#"{"loss_every":1000000}"#),
@@ -125,22 +125,22 @@ const SETTINGS: [Setting; 22] = [
     acting("corrupt 1 ppm", r#"{"corrupt_ppm":1}"#),
 ];
 
-/// What is measured of a setting.
+/// What is measured for a setting.
 #[derive(Clone, Copy, PartialEq)]
 enum Figure {
-    /// Frames of this size per second, one way.
+    /// Frames of this size per second in one direction.
     Throughput(usize),
     /// Median round trip of short frames, in nanoseconds.
     RoundTrip,
 }
 
-/// A figure of a setting.
+/// A table row: a figure of a setting.
 struct Line {
     setting: &'static Setting,
     figure: Figure,
 }
 
-/// The rivals of every measurement.
+/// The number of the rival without settings.
 const IDEAL: usize = 0;
 const WITH: usize = 1;
 
@@ -176,7 +176,7 @@ fn plan(options: &Options, lines: &[Line]) -> Plan {
         };
         plan.bars.push(Bar::must(with, ideal, limit));
     }
-    // All settings of one figure follow each other, on one vnicd.
+    // All settings of one figure follow each other on one vnicd.
     for figure in figures(options) {
         let of_figure = (0..lines.len()).filter(|measurement| lines[*measurement].figure == figure);
         plan.groups
@@ -185,7 +185,7 @@ fn plan(options: &Options, lines: &[Line]) -> Plan {
     plan
 }
 
-/// Measures and prints; whether every bar is met.
+/// Measures, prints the result, and returns whether every bar is met.
 pub fn compare(options: &Options) -> Result<bool> {
     until_stopped(|stop| {
         pin_thread(options.cores.frontend_core).context("cannot take the frontends' core")?;
@@ -204,7 +204,7 @@ pub fn compare(options: &Options) -> Result<bool> {
     })
 }
 
-/// The `vnicd` under test, and for which round and figure it was started.
+/// The `vnicd` under test, with the round and figure it was started for.
 struct Running {
     forwarder: Forwarder,
     client: VnicdClient,
@@ -229,7 +229,7 @@ impl Scenario for Cables<'_> {
                 .as_ref()
                 .is_none_or(|running| running.since != (round, figure))
             {
-                // The one before is gone when its successor makes its sockets.
+                // The old process is gone before its successor makes its sockets.
                 self.running = None;
                 self.running = Some(self.start((round, figure))?);
             }
@@ -295,7 +295,7 @@ fn report(record: &Record) -> Report {
         WITH,
     );
     let text = format!(
-        "{table}Medians of {} rounds, in each of which every setting has a turn beside the ideal cable; both ways of both cables are set.\n\
+        "{table}Medians of {} rounds, in each of which every setting has a turn beside the ideal cable; both directions of both cables are set.\n\
          ratio: the median of the rounds' ratios.\n{}",
         record.plan.rounds,
         not_alone(record),

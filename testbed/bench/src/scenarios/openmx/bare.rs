@@ -1,5 +1,5 @@
-//! The measure of what the interface can do: frames over a packet socket with a TPACKET_V2 ring, no protocol but a count of
-//! frames that the receiver allows to be under way, so that none is lost.
+//! The baseline of what the interface can do: frames over a packet socket with a TPACKET_V2 ring. The only protocol is
+//! a count of frames that the receiver allows to be in flight, so that none is lost.
 
 use std::{io::IoSlice, time::Instant};
 
@@ -9,29 +9,29 @@ use netif::{AfPacket, AfPacketOptions, BURST_MAX, Interest, Netif, Wake};
 
 use super::{
     turns::End,
-    work::{PATIENCE, RATE_LENGTH, RATE_MESSAGES, Task, Way, Work, be_woken, now_ns, wake_up},
+    work::{PATIENCE, Path, RATE_LENGTH, RATE_MESSAGES, Task, Work, be_woken, now_ns, wake_up},
 };
 
-/// Local experimental EtherType 2: nobody else on this pair uses it.
+/// Local experimental EtherType 2, which no other program uses on this pair.
 const ETHER_TYPE: EtherType = EtherType::CARD_TO_CARD;
-/// As much as an endpoint of `omx` has.
+/// Length of the ring, as for an endpoint of `omx`.
 const RING_LEN: usize = 4 << 20;
-/// Bytes and frames under way at most; the receiver allows more in quarters.
+/// Bytes and frames in flight at most; the receiver allows more in quarters of that.
 const BYTES_AHEAD_MAX: usize = 2 << 20;
 const FRAMES_AHEAD_MAX: usize = 1024;
-/// Looks between two looks at the clock.
-const LOOKS: u32 = 1 << 16;
-/// How long a receiver that rests looks at nothing, in nanoseconds: as one of `omx`.
-const REST_NS: u64 = 2000;
+/// Number of polls between two readings of the clock.
+const POLLS_PER_CLOCK_READ: u32 = 1 << 16;
+/// Back-off of a receiver that found nothing, in nanoseconds, as for an endpoint of `omx`.
+const BACK_OFF_NS: u64 = 2000;
 
 struct Port {
     port: AfPacket,
-    /// Whether a receiver that finds nothing rests once before it looks again.
-    rests: bool,
+    /// Whether a receiver that finds nothing backs off once before it polls again.
+    backs_off: bool,
     header: [u8; ETHERNET_HEADER_LEN],
 }
 
-/// What is sent of a message: frames of `chunk` bytes, `ahead` of them under way.
+/// How a message is sent: frames of `chunk` bytes, `ahead` of them in flight.
 #[derive(Clone, Copy)]
 struct Shape {
     length: usize,
@@ -47,7 +47,7 @@ impl Shape {
         ahead: FRAMES_AHEAD_MAX,
     };
 
-    /// A long message.
+    /// Makes the shape of a long message.
     fn long(length: usize, mtu: usize) -> Self {
         Self {
             length,
@@ -60,7 +60,7 @@ impl Shape {
         self.length.div_ceil(self.chunk)
     }
 
-    /// Frames after which the receiver allows as many more.
+    /// Returns the number of frames after which the receiver allows as many more.
     const fn credit(self) -> usize {
         self.ahead / 4
     }
@@ -79,7 +79,7 @@ impl Port {
         header[12..].copy_from_slice(&ETHER_TYPE.0.to_be_bytes());
         Ok(Self {
             port,
-            rests: false,
+            backs_off: false,
             header,
         })
     }
@@ -92,17 +92,17 @@ impl Port {
     /// Polls until a frame is there.
     fn receive<T>(&mut self, with: impl FnOnce(&[u8]) -> T) -> anyhow::Result<T> {
         let mut deadline = None;
-        for look in 1_u32.. {
+        for poll in 1_u32.. {
             if let Some(frame) = self.port.poll_receive()? {
                 return Ok(with(&frame[ETHERNET_HEADER_LEN..]));
             }
-            if self.rests && look == 1 {
-                let until_ns = now_ns() + REST_NS;
+            if self.backs_off && poll == 1 {
+                let until_ns = now_ns() + BACK_OFF_NS;
                 while now_ns() < until_ns {
                     std::hint::spin_loop();
                 }
             }
-            if look % LOOKS == 0 {
+            if poll % POLLS_PER_CLOCK_READ == 0 {
                 let until = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
                 ensure!(Instant::now() < until, "no frame came");
             }
@@ -121,7 +121,7 @@ impl Port {
         bail!("no frame came")
     }
 
-    /// Sends a message; returns when all of it is under way.
+    /// Sends a message; returns when all of it is in flight.
     fn stream(&mut self, data: &[u8], shape: Shape) -> anyhow::Result<()> {
         let (mut sent, mut allowed) = (0, shape.ahead);
         let frames = shape.frames();
@@ -147,7 +147,7 @@ impl Port {
         Ok(())
     }
 
-    /// Receives a message; the time between its first and its last frame, in nanoseconds.
+    /// Receives a message, and returns the time between its first and its last frame in nanoseconds.
     fn collect(&mut self, data: &mut [u8], shape: Shape) -> anyhow::Result<u64> {
         let frames = shape.frames();
         let mut begin = 0;
@@ -169,7 +169,7 @@ impl Port {
     }
 
     fn wait_for_peer(&mut self) -> anyhow::Result<()> {
-        // The other side's socket is open before this one's: nothing is lost.
+        // The other side's socket is open before this one's, so nothing is lost.
         self.send(&[1])
     }
 
@@ -183,16 +183,16 @@ impl Port {
     }
 }
 
-/// One end of messages there and back: of frames that are no longer than one, or of as many as it takes.
+/// One end of messages there and back, either in a single frame or in as many as they need.
 pub struct RoundTrips {
     port: Port,
     data: Vec<u8>,
-    /// Of long messages.
+    /// The shape of long messages.
     shape: Option<Shape>,
     answers: bool,
 }
 
-/// Opens an end: the one that answers first.
+/// Opens an end; with `answers` it is the one that replies.
 pub fn open_end(interface: &str, other: MacAddr, work: Work, answers: bool) -> anyhow::Result<RoundTrips> {
     let length = work.trip().context("no round trips")?.length;
     Ok(RoundTrips {
@@ -204,10 +204,10 @@ pub fn open_end(interface: &str, other: MacAddr, work: Work, answers: bool) -> a
 }
 
 impl RoundTrips {
-    /// Until the other one is there, too.
-    pub fn meet(mut self) -> anyhow::Result<Box<dyn End>> {
+    /// Waits until the other end is there too.
+    pub fn await_peer(mut self) -> anyhow::Result<Box<dyn End>> {
         if self.answers {
-            self.port.receive(|_| ()).context("nobody began")?;
+            self.port.receive(|_| ()).context("the other side did not begin")?;
         } else {
             self.port.wait_for_peer()?;
         }
@@ -244,7 +244,8 @@ impl End for RoundTrips {
     }
 }
 
-/// The side that answers one way alone; `opened` is called when it can be reached. The figure.
+/// Serves a measurement in one direction on the answering side, and returns the figure; `opened` is called when the
+/// side can be reached.
 pub fn serve(
     interface: &str,
     other: MacAddr,
@@ -253,8 +254,8 @@ pub fn serve(
 ) -> anyhow::Result<f64> {
     let mut port = Port::open(interface, other)?;
     opened()?;
-    port.receive(|_| ()).context("nobody began")?;
-    port.rests = work.way == Way::BareResting;
+    port.receive(|_| ()).context("the other side did not begin")?;
+    port.backs_off = work.path == Path::BareBackOff;
     let figure = match work.task {
         Task::Rate => {
             let ns = port.collect(&mut vec![0; RATE_LENGTH * FRAMES_AHEAD_MAX], Shape::RATE)?;
@@ -270,7 +271,7 @@ pub fn serve(
     Ok(figure)
 }
 
-/// The other side; `thread` answers.
+/// Measures from the other side; `thread` is the one that answers.
 pub fn measure(interface: &str, other: MacAddr, task: Task, thread: u32) -> anyhow::Result<()> {
     let mut port = Port::open(interface, other)?;
     port.wait_for_peer()?;

@@ -1,4 +1,4 @@
-//! Open-MX: endpoints of `omx` through their authority, as any program uses them.
+//! Open-MX messages: endpoints of `omx` that are opened through their authority, as by any program.
 
 use std::{collections::VecDeque, thread};
 
@@ -13,9 +13,9 @@ use super::work::{
 
 const KEY: u32 = 0x5eed;
 const MATCH_INFO: u64 = 0x6265_6e63_6800_0000;
-/// Sends and receives posted at once where messages follow each other.
+/// Number of sends and receives posted at a time where messages follow each other.
 const WINDOW: usize = 256;
-/// The same for long messages.
+/// Number of sends and receives of long messages posted at a time.
 const WINDOW_LONG: usize = 16;
 
 fn open(interface: &str, task: Task, number: Option<u8>) -> anyhow::Result<Endpoint> {
@@ -42,8 +42,8 @@ fn over(endpoint: &Endpoint, request: Request) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// Receives `count` messages into buffers of `length` bytes, `window` of them posted; the time between the first and the
-/// last, in nanoseconds.
+/// Receives `count` messages into buffers of `length` bytes, `window` of them posted, and returns the time between the
+/// first and the last in nanoseconds.
 fn collect(endpoint: &Endpoint, count: usize, length: usize, window: usize) -> anyhow::Result<u64> {
     let mut buffers: Vec<_> = (0..window).map(|_| vec![0_u8; length]).collect();
     let mut posted = VecDeque::new();
@@ -59,7 +59,8 @@ fn collect(endpoint: &Endpoint, count: usize, length: usize, window: usize) -> a
         }
         if message < count {
             let buffer = &mut buffers[message % window];
-            // SAFETY: a buffer is posted again only when its last request is over, and lives as long as the requests do.
+            // SAFETY: a buffer is posted again only when its last request is over, and lives as long as the requests
+            // do.
             let request = unsafe { endpoint.irecv(&[Segment::of_mut(buffer)], MATCH_INFO, u64::MAX, 0) }?;
             posted.push_back(request);
         }
@@ -105,7 +106,7 @@ impl End for RoundTrips {
     }
 
     fn finish(self: Box<Self>) -> anyhow::Result<()> {
-        check_way(&self.endpoint, self.work)?;
+        check_path(&self.endpoint, self.work)?;
         Ok(self.endpoint.close()?)
     }
 }
@@ -125,7 +126,7 @@ impl RoundTrips {
     }
 }
 
-/// The end that answers, which is there but not connected yet.
+/// The end that answers, before the measuring side has connected.
 pub struct Served {
     endpoint: Endpoint,
     work: Work,
@@ -138,28 +139,28 @@ pub fn open_end(interface: &str, work: Work) -> anyhow::Result<Served> {
 }
 
 impl Served {
-    /// Waits for the side that measures.
-    pub fn meet(self) -> anyhow::Result<Box<dyn End>> {
-        let to = meet(&self.endpoint)?;
+    /// Waits until the side that measures has connected.
+    pub fn await_peer(self) -> anyhow::Result<Box<dyn End>> {
+        let to = receive_peer_address(&self.endpoint)?;
         self.endpoint.send(&[], to, MATCH_INFO)?;
         Ok(Box::new(RoundTrips::new((self.endpoint, to), self.work, true)?))
     }
 }
 
-/// The end that measures.
+/// Opens the end that measures.
 pub fn connect_end(interface: &str, other: MacAddr, work: Work) -> anyhow::Result<Box<dyn End>> {
     let connected = reach(interface, other, work.task)?;
     Ok(Box::new(RoundTrips::new(connected, work, false)?))
 }
 
-/// Who it is that measures, said before it begins.
-fn meet(endpoint: &Endpoint) -> anyhow::Result<Address> {
+/// Receives the address of the side that measures, which it sends before it begins.
+fn receive_peer_address(endpoint: &Endpoint) -> anyhow::Result<Address> {
     let hello = endpoint.receive(&mut [], MATCH_INFO, u64::MAX)?;
     let source = hello.address.context("the other side is gone")?;
     Ok(endpoint.connect(source.mac(), source.endpoint(), KEY, Some(PATIENCE))?)
 }
 
-/// An endpoint that the other side's has answered.
+/// Opens an endpoint and waits until the other side's endpoint has answered it.
 fn reach(interface: &str, other: MacAddr, task: Task) -> anyhow::Result<(Endpoint, Address)> {
     let endpoint = open(interface, task, None)?;
     let to = endpoint
@@ -170,7 +171,8 @@ fn reach(interface: &str, other: MacAddr, task: Task) -> anyhow::Result<(Endpoin
     Ok((endpoint, to))
 }
 
-/// The side that answers one way alone; `opened` is called when it can be reached. The figure.
+/// Serves a measurement in one direction on the answering side, and returns the figure; `opened` is called when the
+/// side can be reached.
 pub fn serve(interface: &str, work: Work, opened: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let task = work.task;
     let endpoint = open(interface, task, Some(0))?;
@@ -178,7 +180,7 @@ pub fn serve(interface: &str, work: Work, opened: impl FnOnce() -> anyhow::Resul
     if matches!(task, Task::Idle { .. }) {
         return idle(&endpoint);
     }
-    let back = meet(&endpoint)?;
+    let back = receive_peer_address(&endpoint)?;
     endpoint.send(&[], back, MATCH_INFO)?;
     let per_second = |count: usize, ns: u64| count as f64 * 1e9 / ns as f64;
     let figure = match task {
@@ -198,33 +200,33 @@ pub fn serve(interface: &str, work: Work, opened: impl FnOnce() -> anyhow::Resul
         })?,
         other => bail!("{other:?} is measured in turns"),
     };
-    check_way(&endpoint, work)?;
+    check_path(&endpoint, work)?;
     endpoint.close()?;
     Ok(figure)
 }
 
-/// The endpoint's own counters must agree that messages went the way that is measured.
-fn check_way(endpoint: &Endpoint, work: Work) -> anyhow::Result<()> {
+/// Checks by the endpoint's counters that messages took the path that is measured.
+fn check_path(endpoint: &Endpoint, work: Work) -> anyhow::Result<()> {
     let counters = endpoint.counters();
     let shared = counters
         .nonzero()
         .any(|(counter, _)| counter.name().starts_with("SHARED_"));
     ensure!(
-        shared == work.way.is_inside(),
+        shared == work.path.is_inside(),
         "the counters of shared memory do not fit: {:?}",
         counters.nonzero().collect::<Vec<_>>()
     );
     Ok(())
 }
 
-/// CPU nanoseconds of this process while it waits for what does not come.
+/// Returns the CPU nanoseconds of this process while it waits for a message that never comes.
 fn idle(endpoint: &Endpoint) -> anyhow::Result<f64> {
     let cpu_ns = || {
         let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         used.tv_sec as f64 * 1e9 + used.tv_nsec as f64
     };
     let mut buffer = [0; 8];
-    // SAFETY: the buffer outlives the endpoint's use of it: nobody sends, and the request is cancelled.
+    // SAFETY: the buffer outlives the endpoint's use of it: no message is sent, and the request is cancelled.
     let request = unsafe { endpoint.irecv(&[Segment::of_mut(&mut buffer)], MATCH_INFO, u64::MAX, 0) }?;
     let before = cpu_ns();
     ensure!(endpoint.wait(request, Some(IDLE))?.is_none(), "somebody sent");
@@ -233,7 +235,7 @@ fn idle(endpoint: &Endpoint) -> anyhow::Result<f64> {
     Ok(used)
 }
 
-/// The other side; `thread` answers.
+/// Measures from the other side; `thread` is the one that answers.
 pub fn measure(interface: &str, other: MacAddr, work: Work, thread: u32) -> anyhow::Result<()> {
     let task = work.task;
     if matches!(task, Task::Idle { .. }) {
@@ -270,6 +272,6 @@ pub fn measure(interface: &str, other: MacAddr, work: Work, thread: u32) -> anyh
         Task::WakeUp { .. } => wake_up(thread, |stamp| Ok(endpoint.send(stamp, to, MATCH_INFO).map(drop)?))?,
         other => bail!("{other:?} is measured in turns"),
     }
-    check_way(&endpoint, work)?;
+    check_path(&endpoint, work)?;
     Ok(endpoint.close()?)
 }

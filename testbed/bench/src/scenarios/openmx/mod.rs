@@ -26,7 +26,7 @@ use crate::harness::{Cell, Record, Report, Sample, Scenario, Turn, conclude, fie
 /// Exit status: 0 when every bar is met, 3 when one is missed or there are fewer than 5 rounds, 1 on failure.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Rounds; figures are medians over them
+    /// Number of rounds; figures are medians over them
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Cores of the two sides
@@ -39,25 +39,26 @@ pub struct Options {
         default_value = "latency,blocking,rate,bandwidth,incast,inside,wake-up,idle"
     )]
     parts: Vec<plan::Part>,
-    /// Ways to measure; a bar against one that is left out is not judged
+    /// Paths to measure; a bar against one that is left out is not judged
     #[arg(
         long,
+        alias = "ways",
         value_delimiter = ',',
-        default_value = "open-mx,tcp,tcp-plain,bare,bare-resting,open-mx-inside,bare-inside"
+        default_value = "open-mx,tcp,tcp-plain,bare,bare-back-off,open-mx-inside,bare-inside"
     )]
-    ways: Vec<work::Way>,
+    paths: Vec<work::Path>,
     /// Print JSON with every sample instead of the table
     #[arg(long)]
     json: bool,
-    /// Given by this program to itself once it is in a namespace of its own.
+    /// Set by this program for itself once it runs in a namespace of its own.
     #[arg(long, hide = true)]
     inside: bool,
-    /// Given by this program to itself: it is the other side.
+    /// Set by this program for itself when it is the other side.
     #[arg(long, hide = true)]
     other_side: bool,
 }
 
-/// Measures and prints; whether every bar is met.
+/// Measures, prints the result, and returns whether every bar is met.
 pub fn compare(options: &Options) -> Result<bool> {
     ensure!(options.cores.len() == 2, "--cores wants two numbers, such as 0,1");
     if options.other_side {

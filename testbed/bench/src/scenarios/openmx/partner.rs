@@ -1,5 +1,5 @@
-//! A process that serves measurements, and what is said to it: orders as lines of JSON on its standard input, answers on its
-//! standard output.
+//! A process that serves measurements, and the protocol with it: orders as lines of JSON on its standard input, answers
+//! on its standard output.
 
 use std::{
     io::{BufRead, BufReader, Lines, Write},
@@ -11,29 +11,29 @@ use serde::{Deserialize, Serialize};
 
 use super::{work::Work, world::Setting};
 
-/// What the other side is asked.
+/// An order to the other side.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// Address of the interface of the side that measures.
+    /// Sets up the other side; gives it the address of the measuring side's interface.
     Begin { here: String },
-    /// Interface and authority for this.
+    /// Prepares interface and authority with this setting.
     Prepare(Setting),
-    /// Serve a measurement.
+    /// Serves a measurement.
     Serve(Work),
-    /// Serve these in turns.
+    /// Serves these measurements in turns.
     ServeTurns(Vec<Work>),
 }
 
 /// How the other side can be reached.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Reach {
-    /// TCP port, where it has one.
+    /// TCP port; 0 where the measurement has none.
     pub port: u16,
-    /// The thread that answers.
+    /// Thread that answers.
     pub thread: u32,
 }
 
-/// What it answers.
+/// An answer of the other side.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
     Done { figure: Option<f64> },
@@ -41,16 +41,16 @@ pub enum Answer {
     Error(String),
 }
 
-/// See the module.
+/// The handle of the process that serves measurements.
 pub struct Partner {
-    // Closed before it is waited for.
+    // It is closed before the process is waited for.
     orders: Option<ChildStdin>,
     answers: Lines<BufReader<ChildStdout>>,
     child: Child,
 }
 
 impl Partner {
-    /// Starts this program by `command` as the one that serves.
+    /// Starts this program with `command` as the serving side.
     pub fn start(mut command: Command, cores: &[usize]) -> anyhow::Result<Self> {
         let cores = cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let mut child = command
@@ -64,12 +64,12 @@ impl Partner {
         Ok(Self { orders, answers, child })
     }
 
-    /// Number of the process that was started.
+    /// Returns the number of the process that was started.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Gives an order and waits until it is obeyed.
+    /// Gives an order and waits until it is carried out.
     pub fn order(&mut self, order: &Order) -> anyhow::Result<Option<f64>> {
         self.tell(order)?;
         self.done()
@@ -85,7 +85,7 @@ impl Partner {
         }
     }
 
-    /// Waits until an order is obeyed.
+    /// Waits until an order is carried out.
     pub fn done(&mut self) -> anyhow::Result<Option<f64>> {
         match self.hear()? {
             Answer::Done { figure } => Ok(figure),

@@ -1,10 +1,10 @@
-//! What is measured, in which order, and what must come out of it.
+//! The measurements, their order, and the bars that they must reach.
 
 use std::collections::BTreeMap;
 
 use super::{
     Options,
-    work::{Task, Way, Work},
+    work::{Path, Task, Work},
 };
 use crate::harness::{Bar, Cell, Limit, Measurement, Plan, Weight, fields};
 
@@ -14,9 +14,9 @@ const ROUNDS_MIN: u32 = 5;
 /// A part of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Half round trips of short messages, both sides spinning.
+    /// Half round trips of short messages while both sides spin.
     Latency,
-    /// The same with blocking waits.
+    /// Half round trips of short messages with blocking waits.
     Blocking,
     /// Messages of 128 bytes per second.
     Rate,
@@ -24,11 +24,11 @@ pub enum Part {
     Bandwidth,
     /// Fifteen senders against one.
     Incast,
-    /// Messages inside one host.
+    /// Messages within one host.
     Inside,
-    /// From the post of a message to the return of a receiver that slept.
+    /// Time from the post of a message to the return of a receiver that slept.
     WakeUp,
-    /// CPU of a sleeping receiver.
+    /// CPU time of a sleeping receiver.
     Idle,
 }
 
@@ -38,7 +38,7 @@ const MTU_USUAL: usize = 1500;
 const MTU_JUMBO: usize = 9000;
 const SENDERS: usize = 15;
 
-/// What a work must reach.
+/// The limit that a work must reach.
 #[derive(Clone, Copy, Debug)]
 struct Goal {
     ours: Work,
@@ -46,23 +46,23 @@ struct Goal {
     limit: Limit,
 }
 
-/// All works in their order, and what they must reach.
+/// All works in their order, with the limits they must reach.
 #[derive(Debug, Default)]
 struct Works {
     works: Vec<Work>,
     goals: Vec<Goal>,
 }
 
-const fn work(task: Task, way: Way, mtu: usize) -> Work {
-    Work { task, way, mtu }
+const fn work(task: Task, path: Path, mtu: usize) -> Work {
+    Work { task, path, mtu }
 }
 
 impl Works {
-    /// Adds a work and its rivals, with what it must reach against each of them.
-    fn add(&mut self, ours: Work, rivals: &[(Way, Limit)]) {
+    /// Adds a work and its rivals, with the limit it must reach against each of them.
+    fn add(&mut self, ours: Work, rivals: &[(Path, Limit)]) {
         self.works.push(ours);
-        for (way, limit) in rivals {
-            let rival = Work { way: *way, ..ours };
+        for (path, limit) in rivals {
+            let rival = Work { path: *path, ..ours };
             self.works.push(rival);
             self.goals.push(Goal {
                 ours,
@@ -72,7 +72,7 @@ impl Works {
         }
     }
 
-    /// Adds a work that is judged alone.
+    /// Adds a work that is judged without a rival.
     fn add_alone(&mut self, ours: Work, max: f64) {
         self.works.push(ours);
         self.goals.push(Goal {
@@ -85,20 +85,20 @@ impl Works {
     fn add_part(&mut self, part: Part) {
         match part {
             Part::Latency => self.add_round_trips(
-                Way::OpenMx,
+                Path::OpenMx,
                 false,
-                &[(Way::Tcp, Limit::RatioMax(0.5)), (Way::Bare, Limit::MoreMax(600.0))],
+                &[(Path::Tcp, Limit::RatioMax(0.5)), (Path::Bare, Limit::MoreMax(600.0))],
             ),
-            Part::Blocking => self.add_round_trips(Way::OpenMx, true, &[(Way::Tcp, Limit::RatioMax(0.95))]),
+            Part::Blocking => self.add_round_trips(Path::OpenMx, true, &[(Path::Tcp, Limit::RatioMax(0.95))]),
             Part::Rate => {
-                let ours = work(Task::Rate, Way::OpenMx, MTU_USUAL);
-                self.add(ours, &[(Way::Bare, Limit::RatioMin(0.8))]);
-                // What the receiver's back-off alone is worth: without a bar.
-                self.works.push(work(Task::Rate, Way::BareResting, MTU_USUAL));
+                let ours = work(Task::Rate, Path::OpenMx, MTU_USUAL);
+                self.add(ours, &[(Path::Bare, Limit::RatioMin(0.8))]);
+                // The effect of the receiver's back-off alone is measured without a bar.
+                self.works.push(work(Task::Rate, Path::BareBackOff, MTU_USUAL));
             }
             Part::Bandwidth => self.add_bandwidth(),
             Part::Incast => {
-                let incast = |senders| work(Task::Incast { senders }, Way::OpenMx, MTU_USUAL);
+                let incast = |senders| work(Task::Incast { senders }, Path::OpenMx, MTU_USUAL);
                 let (single, many) = (incast(1), incast(SENDERS));
                 self.works.extend([single, many]);
                 self.goals.push(Goal {
@@ -108,26 +108,26 @@ impl Works {
                 });
             }
             Part::Inside => {
-                self.add_round_trips(Way::OpenMxInside, false, &[(Way::BareInside, Limit::MoreMax(500.0))]);
-                let ours = work(Task::Bandwidth, Way::OpenMxInside, MTU_USUAL);
-                self.add(ours, &[(Way::BareInside, Limit::RatioMin(0.9))]);
+                self.add_round_trips(Path::OpenMxInside, false, &[(Path::BareInside, Limit::MoreMax(500.0))]);
+                let ours = work(Task::Bandwidth, Path::OpenMxInside, MTU_USUAL);
+                self.add(ours, &[(Path::BareInside, Limit::RatioMin(0.9))]);
             }
             Part::WakeUp => {
-                self.add_alone(work(Task::WakeUp { tuned: true }, Way::OpenMx, MTU_USUAL), 50e3);
-                // Without tuning it is up to the machine how soon an idle processor wakes up: bare frames show what it takes for
-                // any program.
-                let untuned = |way| work(Task::WakeUp { tuned: false }, way, MTU_USUAL);
-                self.works.extend([Way::OpenMx, Way::Bare].map(untuned));
+                self.add_alone(work(Task::WakeUp { tuned: true }, Path::OpenMx, MTU_USUAL), 50e3);
+                // Without tuning the machine determines how soon an idle processor wakes up: bare frames show what it
+                // takes for any program.
+                let untuned = |path| work(Task::WakeUp { tuned: false }, path, MTU_USUAL);
+                self.works.extend([Path::OpenMx, Path::Bare].map(untuned));
             }
             Part::Idle => {
                 for tuned in [true, false] {
-                    self.add_alone(work(Task::Idle { tuned }, Way::OpenMx, MTU_USUAL), 10e6);
+                    self.add_alone(work(Task::Idle { tuned }, Path::OpenMx, MTU_USUAL), 10e6);
                 }
             }
         }
     }
 
-    fn add_round_trips(&mut self, ours: Way, blocking: bool, rivals: &[(Way, Limit)]) {
+    fn add_round_trips(&mut self, ours: Path, blocking: bool, rivals: &[(Path, Limit)]) {
         for length in SHORT {
             self.add(work(Task::PingPong { length, blocking }, ours, MTU_USUAL), rivals);
         }
@@ -136,24 +136,24 @@ impl Works {
     fn add_bandwidth(&mut self) {
         for (mtu, to_tcp) in [(MTU_JUMBO, 1.0), (MTU_USUAL, 0.75)] {
             let rivals = [
-                (Way::TcpPlain, Limit::RatioMin(to_tcp)),
-                (Way::Bare, Limit::RatioMin(0.9)),
+                (Path::TcpPlain, Limit::RatioMin(to_tcp)),
+                (Path::Bare, Limit::RatioMin(0.9)),
             ];
-            self.add(work(Task::Bandwidth, Way::OpenMx, mtu), &rivals);
+            self.add(work(Task::Bandwidth, Path::OpenMx, mtu), &rivals);
         }
-        // What TCP does with the interface's offloads: without a bar.
+        // TCP with the interface's offloads is measured without a bar.
         self.works
-            .extend([MTU_JUMBO, MTU_USUAL].map(|mtu| work(Task::Bandwidth, Way::Tcp, mtu)));
+            .extend([MTU_JUMBO, MTU_USUAL].map(|mtu| work(Task::Bandwidth, Path::Tcp, mtu)));
     }
 }
 
-/// The plan, and the work of each cell.
+/// Makes the plan, and the work of each cell.
 pub fn plan(options: &Options) -> (Plan, BTreeMap<Cell, Work>) {
     let mut wanted = Works::default();
     options.parts.iter().for_each(|part| wanted.add_part(*part));
     let mut plan = Plan::new(options.rounds, ROUNDS_MIN);
     let mut names = Vec::new();
-    let mut ways = Vec::new();
+    let mut paths = Vec::new();
     let mut cells = BTreeMap::new();
     for work in &wanted.works {
         if !names.contains(&work.name()) {
@@ -163,21 +163,21 @@ pub fn plan(options: &Options) -> (Plan, BTreeMap<Cell, Work>) {
                 ..Measurement::new(work.name(), work.task.unit())
             });
         }
-        if !ways.contains(&work.way) {
-            ways.push(work.way);
-            plan.rivals.push(work.way.name().to_owned());
+        if !paths.contains(&work.path) {
+            paths.push(work.path);
+            plan.rivals.push(work.path.name().to_owned());
         }
     }
     let cell = |work: Work| {
         Some(Cell {
             measurement: names.iter().position(|name| *name == work.name())?,
-            rival: ways.iter().position(|way| *way == work.way)?,
+            rival: paths.iter().position(|path| *path == work.path)?,
         })
     };
     let measured: Vec<_> = wanted
         .works
         .iter()
-        .filter(|work| options.ways.contains(&work.way))
+        .filter(|work| options.paths.contains(&work.path))
         .collect();
     for works in measured.chunk_by(|a, b| a.takes_turns_with(**b)) {
         let turn: Vec<_> = works.iter().filter_map(|work| Some((cell(**work)?, **work))).collect();

@@ -1,5 +1,5 @@
-//! The measure of what one host can do: a flag and a message in shared memory, and long messages copied once by
-//! `process_vm_readv`. No protocol.
+//! The baseline of what one host can do: a flag and a message in shared memory, and long messages copied once by
+//! `process_vm_readv`. There is no protocol.
 
 use std::{
     fs::File,
@@ -12,18 +12,18 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{turns::End, work::Trip};
 
-/// On the file system that only this benchmark's processes see.
+/// The file of the shared memory, on a file system that only this benchmark's processes see.
 const FILE: &str = "/run/bare-memory";
 const LEN: usize = 8192;
-/// Longest message that goes through the memory.
+/// Length of the longest message that goes through the memory.
 const MESSAGE_LEN_MAX: usize = 1024;
 
-/// The words that both sides poll, each on lines of its own, and room for a message either way.
+/// The words that both sides poll, each on cache lines of its own, before the room for a message in either direction.
 #[repr(C)]
 struct Words {
     ping: Line,
     pong: Line,
-    /// Where the long message lies in the process that measures, and which process that is.
+    /// Address of the long message in the process that measures; `pid` names that process.
     address: Line,
     pid: Line,
 }
@@ -37,7 +37,7 @@ struct Memory {
 
 impl Memory {
     fn map(file: &File) -> anyhow::Result<Self> {
-        // SAFETY: a new mapping, which nobody else in this process has.
+        // SAFETY: a new mapping, which nothing else in this process refers to.
         let start = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -57,7 +57,7 @@ impl Memory {
         unsafe { &*self.start.cast() }
     }
 
-    /// Room of the message to (`answer` false) or from the side that serves.
+    /// Returns the room of the message to (`answer` false) or from the side that serves.
     const fn room(&self, answer: bool) -> *mut u8 {
         // SAFETY: both lie within the mapping, behind the words.
         unsafe {
@@ -74,7 +74,7 @@ impl Memory {
 
     fn read(&self, answer: bool, data: &mut [u8]) {
         assert!(data.len() <= MESSAGE_LEN_MAX);
-        // SAFETY: as in `write`, the other way round.
+        // SAFETY: as in `write`, in the other direction.
         unsafe { std::ptr::copy_nonoverlapping(self.room(answer), data.as_mut_ptr(), data.len()) };
     }
 }
@@ -92,7 +92,7 @@ fn await_number(word: &Line, number: u64) {
     }
 }
 
-/// Copies from another process.
+/// Copies memory from another process.
 fn copy_from(pid: i32, address: u64, into: &mut [u8]) -> anyhow::Result<()> {
     let own = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
@@ -118,7 +118,7 @@ struct RoundTrips {
     data: Vec<u8>,
     number: u64,
     answers: bool,
-    /// The message is copied from the other process.
+    /// Whether the message is copied from the other process.
     long: bool,
 }
 
@@ -150,7 +150,7 @@ impl End for RoundTrips {
     }
 }
 
-/// Opens an end: the one that answers first, which makes the memory.
+/// Opens an end; with `answers` it is the one that replies, which makes the memory.
 pub fn open_end(trip: Trip, answers: bool) -> anyhow::Result<Box<dyn End>> {
     let mut options = File::options();
     options.read(true).write(true);

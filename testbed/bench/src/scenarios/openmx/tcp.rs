@@ -1,4 +1,4 @@
-//! The rival: a TCP connection with TCP_NODELAY.
+//! The rival TCP: a connection with TCP_NODELAY.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -49,7 +49,7 @@ pub fn listen(address: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind((address, 0)).with_context(|| format!("cannot listen on {address}"))
 }
 
-/// One end of transfers there and back: of a byte at least.
+/// One end of transfers there and back, each of at least one byte.
 struct RoundTrips {
     stream: Stream,
     there: Vec<u8>,
@@ -80,12 +80,12 @@ impl End for RoundTrips {
     }
 }
 
-/// The end that answers.
+/// Accepts the connection of the end that answers.
 pub fn accept_end(listener: &TcpListener, trip: Trip) -> anyhow::Result<Box<dyn End>> {
     RoundTrips::over(listener.accept()?.0, trip, true)
 }
 
-/// The end that measures.
+/// Opens the end that measures.
 pub fn connect_end(address: &str, port: u16, trip: Trip) -> anyhow::Result<Box<dyn End>> {
     let tcp = TcpStream::connect((address, port)).context("cannot connect")?;
     RoundTrips::over(tcp, trip, false)

@@ -1,11 +1,11 @@
-//! Rivals that take turns within milliseconds. The processors of a virtual machine are moved: round trips take half as long again,
-//! and then less, for seconds. Rivals measured one after the other would each meet another machine.
+//! Rivals that take turns within milliseconds. The processors of a virtual machine are moved, so that round trips take
+//! half as long again for seconds at a time. Rivals measured one after the other would each run on a different machine.
 
 use super::work::{BANDWIDTH_LENGTH, Task, now_ns};
 use crate::harness::stats::median;
 
-/// How often each way has its turn in a measurement, and transfers there and back of a turn: first those that are not counted, since
-/// another way was in the caches.
+/// How many turns each path has in a measurement, and how many transfers there and back a turn has. The first ones of a
+/// turn are not counted, since the caches are filled for another path.
 struct Plan {
     turns: u32,
     warm_up: u32,
@@ -13,7 +13,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Turns last a few milliseconds at most, or a few transfers.
+    /// Returns turns that last a few milliseconds or a few transfers at most.
     const fn of(task: Task) -> Self {
         let (turns, warm_up, counted) = match task {
             Task::PingPong { blocking: false, .. } => (200, 20, 100),
@@ -28,23 +28,23 @@ impl Plan {
     }
 }
 
-/// One end of one way.
+/// One end of one path.
 pub trait End {
-    /// A transfer there and back, or the other end's part of it.
+    /// Makes a transfer there and back, or the answering end's part of it.
     fn trip(&mut self) -> anyhow::Result<()>;
-    /// After the last one.
+    /// Ends the transfers after the last one.
     fn finish(self: Box<Self>) -> anyhow::Result<()> {
         Ok(())
     }
 }
 
-/// Transfers of each way.
+/// Returns the number of transfers of each path.
 pub const fn trips(task: Task) -> u32 {
     let plan = Plan::of(task);
     plan.turns * (plan.warm_up + plan.counted)
 }
 
-/// The side that answers.
+/// Serves the turns on the side that answers.
 pub fn serve(task: Task, mut ends: Vec<Box<dyn End>>) -> anyhow::Result<()> {
     let plan = Plan::of(task);
     for _ in 0..plan.turns {
@@ -57,7 +57,7 @@ pub fn serve(task: Task, mut ends: Vec<Box<dyn End>>) -> anyhow::Result<()> {
     ends.into_iter().try_for_each(End::finish)
 }
 
-/// The side that measures: for each way, the figure of each turn's median transfer.
+/// Measures the turns, and returns for each path the figure of each turn's median transfer.
 pub fn measure(task: Task, mut ends: Vec<Box<dyn End>>) -> anyhow::Result<Vec<Vec<f64>>> {
     let plan = Plan::of(task);
     let mut figures = vec![Vec::new(); ends.len()];
@@ -80,7 +80,7 @@ pub fn measure(task: Task, mut ends: Vec<Box<dyn End>>) -> anyhow::Result<Vec<Ve
     Ok(figures)
 }
 
-/// See [`Task`].
+/// Computes the figure of a [`Task`] from the time of a transfer.
 fn figure(task: Task, time_ns: f64) -> f64 {
     match task {
         Task::Bandwidth => BANDWIDTH_LENGTH as f64 * 1e9 / time_ns,

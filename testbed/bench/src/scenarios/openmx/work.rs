@@ -1,4 +1,4 @@
-//! What both sides are asked to do, and what they say of it. One side starts a measurement, the other one serves it.
+//! The measurements that both sides are asked for. One side starts a measurement, the other one serves it.
 
 use std::time::Duration;
 
@@ -6,47 +6,48 @@ use serde::{Deserialize, Serialize};
 
 use crate::harness::{Unit, stats::median};
 
-/// How two processes talk.
+/// A path is how two processes exchange data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum Path {
     /// Endpoints of `omx`.
     OpenMx,
     /// A TCP connection with TCP_NODELAY.
     Tcp,
-    /// The same without segmentation and receive offloads of the interface.
+    /// A TCP connection with TCP_NODELAY, without segmentation and receive offloads of the interface.
     TcpPlain,
-    /// Frames over a packet socket with a TPACKET_V2 ring, nothing else.
+    /// Frames over a packet socket with a TPACKET_V2 ring, without a protocol.
     Bare,
-    /// The same with a receiver that rests after each frame, as one of `omx` does that sends nothing.
-    BareResting,
-    /// Endpoints of `omx` on the same interface: shared memory.
+    /// Bare frames with a receiver that backs off after each frame, as an endpoint of `omx` does that sends nothing.
+    #[value(alias = "bare-resting")]
+    BareBackOff,
+    /// Two endpoints of `omx` on one interface, which use shared memory.
     OpenMxInside,
-    /// A flag in shared memory, or `process_vm_readv`, nothing else.
+    /// A flag in shared memory, or `process_vm_readv`, without a protocol.
     BareInside,
 }
 
-impl Way {
-    /// Name in tables.
+impl Path {
+    /// Returns the name used in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenMx => "Open-MX",
             Self::Tcp => "TCP",
             Self::TcpPlain => "TCP, no offloads",
             Self::Bare => "bare frames",
-            Self::BareResting => "bare frames, resting",
+            Self::BareBackOff => "bare frames, back-off",
             Self::OpenMxInside => "Open-MX, one host",
             Self::BareInside => "bare memory",
         }
     }
 
-    /// Whether it stays inside one host.
+    /// Returns whether the path stays within one host.
     pub const fn is_inside(self) -> bool {
         matches!(self, Self::OpenMxInside | Self::BareInside)
     }
 }
 
-/// One measurement.
+/// The kinds of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Task {
@@ -56,22 +57,22 @@ pub enum Task {
     Rate,
     /// Bytes per second of messages of 4 MiB, each answered by an empty one.
     Bandwidth,
-    /// Bytes per second that one endpoint receives in messages of 1 MiB from so many senders.
+    /// Bytes per second that one endpoint receives in messages of 1 MiB from `senders` senders.
     Incast { senders: usize },
-    /// Nanoseconds from the post of a message until a receiver asleep has returned with it, median; `tuned`: idle processors do not
-    /// halt (papers.md M-OM10, power saving off).
+    /// Median of the nanoseconds from the post of a message until a sleeping receiver has returned with it; with
+    /// `tuned`, idle processors do not halt (papers.md M-OM10, power saving off).
     WakeUp { tuned: bool },
     /// CPU nanoseconds of a process that sleeps in a wait for 10 s.
     Idle { tuned: bool },
 }
 
 impl Task {
-    /// Whether the authority keeps idle processors from halting.
+    /// Returns whether the authority keeps idle processors from halting.
     pub const fn is_tuned(self) -> bool {
         matches!(self, Self::WakeUp { tuned: true } | Self::Idle { tuned: true })
     }
 
-    /// The unit of its figures.
+    /// Returns the unit of the figures.
     pub const fn unit(self) -> Unit {
         let (name, show): (_, fn(f64) -> String) = match self {
             Self::PingPong { .. } | Self::WakeUp { .. } => ("ns", |value| format!("{:.2} µs", value / 1e3)),
@@ -83,11 +84,11 @@ impl Task {
     }
 }
 
-/// A measurement over one way, at one MTU.
+/// A measurement over one path, at one MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Work {
     pub task: Task,
-    pub way: Way,
+    pub path: Path,
     pub mtu: usize,
 }
 
@@ -99,22 +100,22 @@ pub const INCAST_MESSAGES: usize = 120;
 pub const WAKE_UPS: u32 = 200;
 pub const IDLE: Duration = Duration::from_secs(10);
 
-/// How long a partner that does nothing is waited for.
+/// Time that an idle partner is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A transfer there and back, of which each way makes many.
+/// A transfer there and back, which is repeated on each path.
 #[derive(Clone, Copy, Debug)]
 pub struct Trip {
     /// Bytes there.
     pub length: usize,
     /// Bytes back.
     pub answer: usize,
-    /// Both sides sleep until it is their turn.
+    /// Whether both sides sleep until it is their turn.
     pub blocking: bool,
 }
 
 impl Work {
-    /// What is measured, without the way.
+    /// Names what is measured, without the path.
     pub fn name(self) -> String {
         let tuning = |tuned| if tuned { ", tuned" } else { "" };
         let mtu = self.mtu;
@@ -124,7 +125,7 @@ impl Work {
                 format!("half round trip, {length} B, {how}")
             }
             Task::Rate => "messages of 128 B per second".to_owned(),
-            Task::Bandwidth if self.way.is_inside() => "4 MiB one way, inside".to_owned(),
+            Task::Bandwidth if self.path.is_inside() => "4 MiB one way, inside".to_owned(),
             Task::Bandwidth => format!("4 MiB one way, MTU {mtu}"),
             Task::Incast { senders: 1 } => "1 MiB messages from one sender".to_owned(),
             Task::Incast { senders } => format!("1 MiB messages from {senders} senders"),
@@ -133,7 +134,7 @@ impl Work {
         }
     }
 
-    /// What is measured of tasks whose ways [take turns](super::turns).
+    /// Returns the transfer of tasks whose paths [take turns](super::turns).
     pub const fn trip(self) -> Option<Trip> {
         let (length, answer, blocking) = match self.task {
             Task::PingPong { length, blocking } => (length, length, blocking),
@@ -147,12 +148,12 @@ impl Work {
         })
     }
 
-    /// Whether both are measured in turns.
+    /// Returns whether both works are measured in turns.
     pub fn takes_turns_with(self, other: Self) -> bool {
-        let kind = |work: Self| (work.task, work.mtu, work.way.is_inside());
-        let offloads = |work: Self| match work.way {
-            Way::Tcp => Some(true),
-            Way::TcpPlain => Some(false),
+        let kind = |work: Self| (work.task, work.mtu, work.path.is_inside());
+        let offloads = |work: Self| match work.path {
+            Path::Tcp => Some(true),
+            Path::TcpPlain => Some(false),
             _ => None,
         };
         let fit = offloads(self).is_none() || offloads(other).is_none() || offloads(self) == offloads(other);
@@ -160,13 +161,13 @@ impl Work {
     }
 }
 
-/// A clock that both processes share, in nanoseconds.
+/// Reads a clock that both processes share, in nanoseconds.
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Wakes the other side's thread up again and again, each time that it has gone to sleep, with the time at which it did.
+/// Wakes the other side's thread up repeatedly, each time that it has gone to sleep, with the time at which it did.
 pub fn wake_up(thread: u32, mut send: impl FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut sleeps = None;
     for _ in 0..WAKE_UPS {
@@ -176,7 +177,8 @@ pub fn wake_up(thread: u32, mut send: impl FnMut(&[u8]) -> anyhow::Result<()>) -
     Ok(())
 }
 
-/// Waits until a thread that had gone to sleep so often is asleep once more; how often it has gone to sleep now.
+/// Waits until a thread that had gone to sleep `before` times is asleep once more, and returns how often it has gone to
+/// sleep now.
 fn await_sleep(thread: u32, before: Option<u64>) -> anyhow::Result<u64> {
     let begin_ns = now_ns();
     loop {
@@ -190,7 +192,7 @@ fn await_sleep(thread: u32, before: Option<u64>) -> anyhow::Result<u64> {
     }
 }
 
-/// How often a thread has gone to sleep, if it is asleep.
+/// Returns how often a thread has gone to sleep, if it is asleep.
 fn asleep_now(thread: u32) -> anyhow::Result<Option<u64>> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status"))
         .map_err(|error| anyhow::anyhow!("the receiver is gone: {error}"))?;
@@ -202,7 +204,7 @@ fn asleep_now(thread: u32) -> anyhow::Result<Option<u64>> {
     anyhow::Context::context(sleeps.map(Some), "/proc does not say how often a thread slept")
 }
 
-/// Is woken up so; the median time until then, in nanoseconds.
+/// Is woken up repeatedly, and returns the median time until then in nanoseconds.
 pub fn be_woken(mut receive: impl FnMut() -> anyhow::Result<[u8; 8]>) -> anyhow::Result<f64> {
     let mut late_ns = Vec::new();
     for _ in 0..WAKE_UPS {

@@ -1,5 +1,5 @@
-//! Two network namespaces without names, joined by a veth pair, and a process in each. All of it goes with the first process:
-//! it is the first one of a process namespace, and its files lie in a mount of its own.
+//! Two unnamed network namespaces joined by a veth pair, with a process in each. All of it ends with the first process:
+//! it is the first one of a process namespace, and its files lie in a private mount.
 
 use std::{
     env, fs,
@@ -17,17 +17,17 @@ use super::{
     partner::{Answer, Order, Partner, Reach},
     shared, tcp,
     turns::{self, End},
-    work::{Way, Work},
+    work::{Path, Work},
 };
 
-/// Interface and address of the side that measures, and of the other one.
+/// Interface and address of the side that measures, and of the other side.
 pub const HERE: (&str, &str) = ("weft0", "10.77.9.1");
 pub const THERE: (&str, &str) = ("weft1", "10.77.9.2");
 
-/// Offloads that let TCP hand the interface more than a frame at once.
+/// Offloads that let TCP hand more than a frame at a time to the interface.
 const OFFLOADS: [&str; 3] = ["tso", "gso", "gro"];
 
-/// Frames that the authorities may exchange while nothing goes over the interface.
+/// Number of frames that the authorities may exchange while nothing goes over the interface.
 const FRAMES_OF_OTHERS: u64 = 100;
 
 fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
@@ -52,7 +52,7 @@ fn unshare(more: &[&str]) -> Command {
     command
 }
 
-/// Starts this program again in namespaces of its own; returns only when that fails.
+/// Starts this program again in private namespaces; returns only when that fails.
 pub fn enter() -> anyhow::Error {
     let mut command = unshare(&["--mount", "--pid", "--fork", "--mount-proc"]);
     if !rustix::process::geteuid().is_root() {
@@ -66,13 +66,13 @@ pub fn enter() -> anyhow::Error {
     anyhow::Error::from(error).context("cannot make a network namespace with `unshare` (package util-linux)")
 }
 
-/// What a measurement wants of both sides.
+/// The setting that a measurement needs on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
     mtu: usize,
-    /// TCP's offloads are on.
+    /// Whether TCP's offloads are on.
     offloads: bool,
-    /// The authority keeps idle processors from halting.
+    /// Whether the authority keeps idle processors from halting.
     tuned: bool,
 }
 
@@ -80,7 +80,7 @@ impl Setting {
     fn of(works: &[Work]) -> Self {
         Self {
             mtu: works.iter().map(|work| work.mtu).max().unwrap_or_default(),
-            offloads: works.iter().all(|work| work.way != Way::TcpPlain),
+            offloads: works.iter().all(|work| work.path != Path::TcpPlain),
             tuned: works.iter().any(|work| work.task.is_tuned()),
         }
     }
@@ -123,7 +123,7 @@ impl Side {
 
     fn end_authority(&mut self) {
         if let Some(mut child) = self.authority.take() {
-            // One that has ended already needs no signal.
+            // A process that has ended already needs no signal.
             _ = child.kill();
             _ = child.wait();
         }
@@ -136,7 +136,7 @@ impl Drop for Side {
     }
 }
 
-/// Starts it as a service manager would, and waits until it says that it serves.
+/// Starts the authority as a service manager would, and waits until it reports that it serves.
 fn start_authority(interface: &str, tuned: bool) -> anyhow::Result<Child> {
     let program = env::current_exe()?.with_file_name("omxd");
     let notify = format!("/run/notify-{interface}");
@@ -161,14 +161,14 @@ fn mac_of(interface: &str) -> anyhow::Result<MacAddr> {
     text.trim().parse().context("the interface has no Ethernet address")
 }
 
-/// Runs on one core from now on, with all threads that are started later.
+/// Pins this thread, and all threads that it starts later, to one core.
 pub fn stay_on(core: usize) -> anyhow::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     set.set(core);
     rustix::thread::sched_setaffinity(None, &set).with_context(|| format!("cannot run on core {core}"))
 }
 
-/// The other side: obeys orders on standard input until it is closed.
+/// Runs the other side: carries out orders from standard input until it is closed.
 pub fn serve(core: usize) -> anyhow::Result<()> {
     stay_on(core)?;
     let mut side = Side::new(THERE.0);
@@ -190,38 +190,38 @@ fn say(answer: &Answer) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Says where this side can be reached.
+/// Reports where this side can be reached.
 fn reached_at(port: u16) -> anyhow::Result<()> {
     let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
     say(&Answer::Ready(Reach { port, thread }))
 }
 
-/// Waits until the other side has connected to what answers on one way.
-type Meet = Box<dyn FnOnce() -> anyhow::Result<Box<dyn End>>>;
+/// Waits until the other side has connected to the answering end of one path.
+type AwaitPeer = Box<dyn FnOnce() -> anyhow::Result<Box<dyn End>>>;
 
 fn serve_turns(side: &Side, other: Option<MacAddr>, works: &[Work]) -> anyhow::Result<()> {
     let task = works.first().context("nothing to serve")?.task;
     let mut port = 0;
-    let mut opened: Vec<Meet> = Vec::new();
+    let mut opened: Vec<AwaitPeer> = Vec::new();
     for work in works {
         let trip = work.trip().context("no round trips")?;
-        opened.push(match work.way {
-            Way::OpenMx | Way::OpenMxInside => {
-                let interface = if work.way.is_inside() { HERE.0 } else { side.interface };
+        opened.push(match work.path {
+            Path::OpenMx | Path::OpenMxInside => {
+                let interface = if work.path.is_inside() { HERE.0 } else { side.interface };
                 let end = messages::open_end(interface, *work)?;
-                Box::new(move || end.meet())
+                Box::new(move || end.await_peer())
             }
-            Way::Bare => {
-                let other = other.context("nobody said whom to serve")?;
+            Path::Bare => {
+                let other = other.context("the address of the side to serve is not known")?;
                 let end = bare::open_end(side.interface, other, *work, true)?;
-                Box::new(move || end.meet())
+                Box::new(move || end.await_peer())
             }
-            Way::BareResting => bail!("{:?} is not measured over {}", work.task, work.way.name()),
-            Way::BareInside => {
+            Path::BareBackOff => bail!("{:?} is not measured over {}", work.task, work.path.name()),
+            Path::BareInside => {
                 let end = shared::open_end(trip, true)?;
                 Box::new(move || Ok(end))
             }
-            Way::Tcp | Way::TcpPlain => {
+            Path::Tcp | Path::TcpPlain => {
                 let listener = tcp::listen(THERE.1)?;
                 port = listener.local_addr()?.port();
                 Box::new(move || tcp::accept_end(&listener, trip))
@@ -229,8 +229,11 @@ fn serve_turns(side: &Side, other: Option<MacAddr>, works: &[Work]) -> anyhow::R
         });
     }
     reached_at(port)?;
-    // In the order in which the other side connects.
-    let ends = opened.into_iter().map(|meet| meet()).collect::<anyhow::Result<_>>()?;
+    // The ends wait in the order in which the other side connects.
+    let ends = opened
+        .into_iter()
+        .map(|await_peer| await_peer())
+        .collect::<anyhow::Result<_>>()?;
     turns::serve(task, ends)
 }
 
@@ -247,35 +250,35 @@ fn obey(side: &mut Side, other: &mut Option<MacAddr>, order: Order) -> anyhow::R
         Order::ServeTurns(works) => serve_turns(side, *other, &works).map(|()| None),
         Order::Serve(work) => {
             let ready = || reached_at(0);
-            let figure = match work.way {
-                Way::OpenMx => messages::serve(side.interface, work, ready),
-                Way::Bare | Way::BareResting => {
-                    let other = other.context("nobody said whom to serve")?;
+            let figure = match work.path {
+                Path::OpenMx => messages::serve(side.interface, work, ready),
+                Path::Bare | Path::BareBackOff => {
+                    let other = other.context("the address of the side to serve is not known")?;
                     bare::serve(side.interface, other, work, ready)
                 }
-                way => bail!("{:?} is not measured over {}", work.task, way.name()),
+                path => bail!("{:?} is not measured over {}", work.task, path.name()),
             };
             figure.map(Some)
         }
     }
 }
 
-/// All sides, seen from the one that measures.
+/// All sides, as seen from the one that measures.
 pub struct World {
     side: Side,
     here: MacAddr,
     other: MacAddr,
-    /// In a network namespace of its own, at the other end of the pair.
+    /// Process in a network namespace of its own, at the other end of the pair.
     away: Partner,
-    /// In this network namespace.
+    /// Process in this network namespace.
     beside: Partner,
 }
 
 impl World {
     pub fn build(cores: &[usize]) -> anyhow::Result<Self> {
-        // The authorities meet programs in a folder that nobody else sees.
+        // The authorities find programs in a folder that is private to this benchmark.
         run("mount", &["-t", "tmpfs", "weft", "/run"])?;
-        // The one that is there shows the interfaces of the namespace it was mounted in.
+        // The existing mount shows the interfaces of the namespace it was mounted in.
         run("mount", &["-t", "sysfs", "weft", "/sys"])?;
         run("ip", &["link", "add", HERE.0, "type", "veth", "peer", "name", THERE.0])?;
         let (here, other) = (mac_of(HERE.0)?, mac_of(THERE.0)?);
@@ -297,7 +300,7 @@ impl World {
         Ok(world)
     }
 
-    /// Moves one end of the pair into the other side's namespace, which is there once `unshare` has made it.
+    /// Moves one end of the pair into the other side's namespace, which exists once `unshare` has made it.
     fn give_interface(&self) -> anyhow::Result<()> {
         let own = fs::read_link("/proc/self/ns/net")?;
         let pid = self.away.id().to_string();
@@ -308,17 +311,17 @@ impl World {
         run("ip", &["link", "set", THERE.0, "netns", &pid])
     }
 
-    /// Frames that the interface has carried, both ways.
+    /// Returns the number of frames that the interface has carried in both directions.
     fn frames(&self) -> anyhow::Result<u64> {
         let mut sum = 0;
-        for way in ["rx_packets", "tx_packets"] {
-            let text = fs::read_to_string(format!("/sys/class/net/{}/statistics/{way}", HERE.0))?;
+        for path in ["rx_packets", "tx_packets"] {
+            let text = fs::read_to_string(format!("/sys/class/net/{}/statistics/{path}", HERE.0))?;
             sum += text.trim().parse::<u64>()?;
         }
         Ok(sum)
     }
 
-    /// One measurement of a work, or of several that take turns: figures of each.
+    /// Measures a work, or several that take turns, and returns the figures of each.
     pub fn measure(&mut self, works: &[Work]) -> anyhow::Result<Vec<Vec<f64>>> {
         match works {
             [work, ..] if work.trip().is_some() => self.measure_turns(*work, works),
@@ -330,19 +333,19 @@ impl World {
     fn measure_turns(&mut self, first: Work, works: &[Work]) -> anyhow::Result<Vec<Vec<f64>>> {
         self.prepare(Setting::of(works))?;
         let before = self.frames()?;
-        let inside = first.way.is_inside();
+        let inside = first.path.is_inside();
         let partner = if inside { &mut self.beside } else { &mut self.away };
         let Reach { port, .. } = partner.begin(&Order::ServeTurns(works.to_vec()))?;
         let mut ends = Vec::new();
         for work in works {
             let trip = work.trip().context("no round trips")?;
-            ends.push(match work.way {
-                Way::OpenMx => messages::connect_end(self.side.interface, self.other, *work)?,
-                Way::OpenMxInside => messages::connect_end(self.side.interface, self.here, *work)?,
-                Way::Bare => bare::open_end(self.side.interface, self.other, *work, false)?.meet()?,
-                Way::BareResting => bail!("{:?} is not measured over {}", work.task, work.way.name()),
-                Way::BareInside => shared::open_end(trip, false)?,
-                Way::Tcp | Way::TcpPlain => tcp::connect_end(THERE.1, port, trip)?,
+            ends.push(match work.path {
+                Path::OpenMx => messages::connect_end(self.side.interface, self.other, *work)?,
+                Path::OpenMxInside => messages::connect_end(self.side.interface, self.here, *work)?,
+                Path::Bare => bare::open_end(self.side.interface, self.other, *work, false)?.await_peer()?,
+                Path::BareBackOff => bail!("{:?} is not measured over {}", work.task, work.path.name()),
+                Path::BareInside => shared::open_end(trip, false)?,
+                Path::Tcp | Path::TcpPlain => tcp::connect_end(THERE.1, port, trip)?,
             });
         }
         let figures = turns::measure(first.task, ends)?;
@@ -374,30 +377,31 @@ impl World {
         let before = self.frames()?;
         let Reach { thread, .. } = self.away.begin(&Order::Serve(work))?;
         let interface = self.side.interface;
-        match work.way {
-            Way::OpenMx => messages::measure(interface, self.other, work, thread),
-            Way::Bare | Way::BareResting => bare::measure(interface, self.other, work.task, thread),
-            way => bail!("{:?} is not measured over {}", work.task, way.name()),
+        match work.path {
+            Path::OpenMx => messages::measure(interface, self.other, work, thread),
+            Path::Bare | Path::BareBackOff => bare::measure(interface, self.other, work.task, thread),
+            path => bail!("{:?} is not measured over {}", work.task, path.name()),
         }?;
         let figure = self.away.done()?;
         self.check_frames(before, &[work])?;
         figure.context("nothing was measured")
     }
 
-    /// What the interface may do for TCP, as `ethtool -k` shows it.
+    /// Returns the features of the interface that matter for TCP, as `ethtool -k` shows them.
     pub fn features(&self) -> anyhow::Result<String> {
         let output = Command::new("ethtool").args(["-k", HERE.0]).output()?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
 
-/// Frames of a measurement at least and at most: none but TCP puts two messages into one, and none inside the host has any.
+/// Returns the least and most frames of a measurement: only TCP puts two messages into one frame, and a path within the
+/// host has no frames.
 fn frames_expected(work: Work) -> (u64, u64) {
     use super::work::*;
-    if work.way.is_inside() {
+    if work.path.is_inside() {
         return (0, FRAMES_OF_OTHERS);
     }
-    if matches!(work.way, Way::Tcp | Way::TcpPlain) {
+    if matches!(work.path, Path::Tcp | Path::TcpPlain) {
         return (1, u64::MAX);
     }
     let count = match work.task {
