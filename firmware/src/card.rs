@@ -27,7 +27,7 @@ pub const QUEUE_PAIRS_MAX: u16 = 64;
 
 /// What a card starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FirmwareConfig {
+pub struct CardConfig {
     /// Number of receive queues, brought to 1 … [`QUEUE_PAIRS_MAX`].
     pub queue_pairs: u16,
     /// Coalescing of every queue.
@@ -40,7 +40,7 @@ pub struct FirmwareConfig {
     pub timer_ns_min: u64,
 }
 
-impl Default for FirmwareConfig {
+impl Default for CardConfig {
     fn default() -> Self {
         Self {
             queue_pairs: 1,
@@ -67,7 +67,7 @@ impl core::error::Error for UnknownQueue {}
 ///
 /// Each mechanism is a machine in a file or folder of its own, testable alone, in one field here and reached by one method; none knows
 /// another. All of them are driven alike: *events* are calls with the time, *actions* come out of `poll` until it says `None`, and
-/// [`Firmware::next_event`] is when somebody should poll again.
+/// [`Card::next_event`] is when somebody should poll again.
 ///
 /// | machine | events in | actions out |
 /// |---|---|---|
@@ -79,7 +79,7 @@ impl core::error::Error for UnknownQueue {}
 /// | [`copy_engine_mut`](Self::copy_engine_mut), of a self-connected card | `submit`, `fail`, `reset` | [`CopyAction`](crate::copy_engine::CopyAction) |
 /// | [`handle_control`](Self::handle_control), what the guest asks of all of these | a control frame | the reply |
 #[derive(Clone, Debug)]
-pub struct Firmware {
+pub struct Card {
     rx: Box<[RxPipeline]>,
     steering: Steering,
     misorder: Misorder,
@@ -94,9 +94,9 @@ pub struct Firmware {
     tape: Tape,
 }
 
-impl Firmware {
+impl Card {
     /// A card with idle queues.
-    pub fn new(config: FirmwareConfig) -> Self {
+    pub fn new(config: CardConfig) -> Self {
         let pipeline = PipelineConfig {
             coalescing: config.coalescing,
             dma: config.dma,
@@ -185,7 +185,7 @@ impl Firmware {
     /// The pipeline of a receive queue.
     ///
     /// # Panics
-    /// If there is no such queue; see [`Firmware::queue_pairs`].
+    /// If there is no such queue; see [`Card::queue_pairs`].
     #[inline]
     pub fn rx(&mut self, queue: u16) -> &mut RxPipeline {
         &mut self.rx[usize::from(queue)]
@@ -323,7 +323,7 @@ impl Firmware {
     }
 
     /// True for a frame that the guest sends to its card (EtherType 0x88B5, to the card's own address): it ends here and
-    /// goes to [`Firmware::handle_control`]. All others of that type are somebody else's, and go on. `header` are the first
+    /// goes to [`Card::handle_control`]. All others of that type are somebody else's, and go on. `header` are the first
     /// bytes of the frame.
     #[inline]
     pub fn is_control(header: &[u8]) -> bool {
@@ -333,9 +333,9 @@ impl Firmware {
     /// Answers a control frame of the guest; `docs/spec/card-control.md` says how.
     ///
     /// `frame` is the whole frame, or at least its first [`CONTROL_FRAME_MAX`] + 1 bytes. Returns the length of the reply written to
-    /// `reply`, a frame for the guest's receive queue 0; 0 = no reply (which is counted, see [`Firmware::control_counters`]).
+    /// `reply`, a frame for the guest's receive queue 0; 0 = no reply (which is counted, see [`Card::control_counters`]).
     /// Settings may have changed: poll the queues. A request that concerns others is answered later, see
-    /// [`Firmware::take_group_request`].
+    /// [`Card::take_group_request`].
     pub fn handle_control(&mut self, now: Time, frame: &[u8], reply: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
         self.group_wishes.forget();
         crate::control::serve(self, now, frame, reply)
@@ -367,7 +367,7 @@ pub enum ChangeError {
     Value(CoalescingError),
     /// The watchdog's delay is neither 0 nor within what this card allows.
     WatchdogDelay {
-        /// The shortest delay, see [`Firmware::watchdog_ns_min`].
+        /// The shortest delay, see [`Card::watchdog_ns_min`].
         ns_min: u64,
     },
 }

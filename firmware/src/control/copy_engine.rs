@@ -2,7 +2,7 @@
 
 use super::wire::{Reader, Writer};
 use crate::{
-    Firmware,
+    Card,
     copy_engine::{CopyCounters, CopyError},
 };
 
@@ -23,7 +23,7 @@ pub struct CopyEngineReport {
 
 impl CopyEngineReport {
     /// What the card says; `None` for a card that is not connected to itself.
-    pub(super) fn of(nic: &Firmware) -> Option<Self> {
+    pub(super) fn of(nic: &Card) -> Option<Self> {
         let engine = nic.copy_engine()?;
         let config = engine.config();
         Some(Self {

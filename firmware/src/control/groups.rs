@@ -1,7 +1,7 @@
 //! Layouts of the operations about multicast groups, JOIN_GROUP, LEAVE_GROUP and GET_GROUPS, and the card's answers.
 //!
 //! A card cannot join a group by itself: trees concern all members. It notes what its guest wants and leaves the answer to
-//! whoever keeps the groups ([`Firmware::take_group_request`]).
+//! whoever keeps the groups ([`Card::take_group_request`]).
 
 use alloc::borrow::Cow;
 use core::fmt;
@@ -13,7 +13,7 @@ use super::{
     request::Reject,
     wire::{Reader, Writer, operation},
 };
-use crate::{Firmware, multicast::GroupCounters};
+use crate::{Card, multicast::GroupCounters};
 
 /// How often a guest may change its groups: each change writes the tables of all members, which is everybody's time.
 pub const GROUP_CHANGES_PER_S: u64 = 20;
@@ -111,15 +111,15 @@ impl GroupWishes {
     }
 }
 
-impl Firmware {
+impl Card {
     /// What the guest wants, by the control frame that was handled last, if it concerns other members of a group: then that
-    /// frame has no reply yet. Whoever keeps the groups does it, or not, and says so by [`Firmware::answer_group`].
+    /// frame has no reply yet. Whoever keeps the groups does it, or not, and says so by [`Card::answer_group`].
     pub fn take_group_request(&mut self) -> Option<GroupRequest> {
         self.group_wishes.request.take()
     }
 
     /// Answers a request that was taken; returns the length of the reply written to `reply`, as
-    /// [`Firmware::handle_control`] does. If it was done, the group's table is written already.
+    /// [`Card::handle_control`] does. If it was done, the group's table is written already.
     pub fn answer_group(
         &mut self,
         request: GroupRequest,
@@ -154,8 +154,8 @@ impl Firmware {
 }
 
 /// Notes a wish; the answer that counts comes later.
-pub(super) fn wish(nic: &mut Firmware, now: Time, group: u16, join: bool) -> Result<GroupReport, Reject> {
-    let is_member = |nic: &Firmware| nic.multicast().groups().any(|(number, ..)| number == group);
+pub(super) fn wish(nic: &mut Card, now: Time, group: u16, join: bool) -> Result<GroupReport, Reject> {
+    let is_member = |nic: &Card| nic.multicast().groups().any(|(number, ..)| number == group);
     // What is so already costs nothing, and may be asked for as often as anything.
     if is_member(nic) != join && !nic.group_wishes.take(now) {
         return Err(Reject::new(RefusalCode::Group, GroupRefusal::TooOften.sentence()));
@@ -169,7 +169,7 @@ pub(super) fn wish(nic: &mut Firmware, now: Time, group: u16, join: bool) -> Res
     Ok(report(nic, group))
 }
 
-fn report(nic: &Firmware, group: u16) -> GroupReport {
+fn report(nic: &Card, group: u16) -> GroupReport {
     let mut groups = nic.multicast().groups();
     let found = groups.find(|(number, ..)| *number == group);
     found.map_or(
@@ -187,7 +187,7 @@ fn report(nic: &Firmware, group: u16) -> GroupReport {
 }
 
 /// The group with the lowest number above `after`; number 0 if there is none.
-pub(super) fn next_report(nic: &Firmware, after: u16) -> GroupReport {
+pub(super) fn next_report(nic: &Card, after: u16) -> GroupReport {
     let numbers = nic.multicast().groups().map(|(number, ..)| number);
     report(nic, numbers.filter(|number| *number > after).min().unwrap_or(0))
 }

@@ -14,7 +14,7 @@ use super::{
     steering, timed,
 };
 use crate::{
-    ChangeError, Firmware, StrategyKind, UnknownQueue,
+    Card, ChangeError, StrategyKind, UnknownQueue,
     card::WATCHDOG_DELAY_SENTENCE,
     coalescing::{DELAY_NS_MAX, FRAMES_MAX_MAX},
 };
@@ -93,8 +93,8 @@ impl ControlCounters {
     }
 }
 
-/// See [`Firmware::handle_control`].
-pub(crate) fn serve(nic: &mut Firmware, now: Time, frame: &[u8], out: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
+/// See [`Card::handle_control`].
+pub(crate) fn serve(nic: &mut Card, now: Time, frame: &[u8], out: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
     let (src, decoded) = match (Frame::new(frame).map(Frame::src), Request::decode(frame)) {
         (Some(src), Decoded::Request { id, operation, request }) => (src, (id, operation, request)),
         _ => {
@@ -129,7 +129,7 @@ pub(crate) fn serve(nic: &mut Firmware, now: Time, frame: &[u8], out: &mut [u8; 
     reply.encode(src, id, operation, out)
 }
 
-fn perform(nic: &mut Firmware, now: Time, src: MacAddr, request: Request) -> Result<Reply, Reject> {
+fn perform(nic: &mut Card, now: Time, src: MacAddr, request: Request) -> Result<Reply, Reject> {
     match request {
         Request::Hello {
             version_min,
@@ -208,7 +208,7 @@ fn perform(nic: &mut Firmware, now: Time, src: MacAddr, request: Request) -> Res
     }
 }
 
-fn abilities(nic: &Firmware) -> u32 {
+fn abilities(nic: &Card) -> u32 {
     let mut bits = ability::COALESCING
         | ability::MARKS
         | ability::COUNTERS
@@ -224,7 +224,7 @@ fn abilities(nic: &Firmware) -> u32 {
     bits
 }
 
-fn report(nic: &Firmware, queue: u16) -> Result<CoalescingReport, UnknownQueue> {
+fn report(nic: &Card, queue: u16) -> Result<CoalescingReport, UnknownQueue> {
     let coalescing = nic.coalescing(queue)?.into();
     Ok(CoalescingReport { queue, coalescing })
 }

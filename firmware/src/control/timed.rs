@@ -10,7 +10,7 @@ use super::{
     wire::{QUEUE_ALL, Reader, Writer},
 };
 use crate::{
-    Firmware, Lateness, TimerKind,
+    Card, Lateness, TimerKind,
     clock::{ClockCounters, TIMER_NS_MAX},
     timers::{Expiry, TimerCounters, TimerError},
     watchdog::{WATCHDOG_DELAY_NS_MAX, WatchdogCounters},
@@ -249,7 +249,7 @@ pub(super) fn read_timers(reader: &mut Reader) -> Option<TimerReport> {
     })
 }
 
-pub(super) fn get_watchdog(card: &Firmware, queue: Option<u16>) -> Result<WatchdogReport, Reject> {
+pub(super) fn get_watchdog(card: &Card, queue: Option<u16>) -> Result<WatchdogReport, Reject> {
     let watchdog = card.watchdog(queue.unwrap_or(0))?;
     let ns = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
     Ok(WatchdogReport {
@@ -265,7 +265,7 @@ pub(super) fn get_watchdog(card: &Firmware, queue: Option<u16>) -> Result<Watchd
 }
 
 pub(super) fn arm_timer(
-    card: &mut Firmware,
+    card: &mut Card,
     now: Time,
     owner: MacAddr,
     (timer, kind, time_ns): (u16, TimerKind, u64),
@@ -276,14 +276,14 @@ pub(super) fn arm_timer(
     Ok(timer_report(card, Some(timer), true))
 }
 
-pub(super) fn disarm_timer(card: &mut Firmware, timer: Option<u16>) -> TimerReport {
+pub(super) fn disarm_timer(card: &mut Card, timer: Option<u16>) -> TimerReport {
     if let Some(timer) = timer {
         card.timers_mut().disarm(timer);
     }
     timer_report(card, timer, false)
 }
 
-fn timer_report(card: &Firmware, timer: Option<u16>, is_armed: bool) -> TimerReport {
+fn timer_report(card: &Card, timer: Option<u16>, is_armed: bool) -> TimerReport {
     let timers = card.timers();
     TimerReport {
         timer,

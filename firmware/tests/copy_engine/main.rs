@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use ether::{MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, DmaModel, Firmware, FirmwareConfig,
+    CONTROL_FRAME_MAX, Card, CardConfig, DmaModel,
     control::{Reply, Request, ability},
     copy_engine::{
         COPY_MTU_MIN, COPY_QUEUE_MAX, CopyAction, CopyEngine, CopyEngineConfig, CopyError, CopyId, CopyRequest,

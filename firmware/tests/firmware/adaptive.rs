@@ -202,7 +202,7 @@ fn m_gf7_the_delay_follows_the_settings_while_traffic_runs() {
 fn m_gf7_the_state_comes_across_in_band() {
     let mut nic = card(2);
     let request = control::Request::GetAdaptive { queue: 1 };
-    let report = |nic: &mut firmware::Firmware| match ask(nic, request) {
+    let report = |nic: &mut firmware::Card| match ask(nic, request) {
         control::Reply::GetAdaptive(report) => report,
         other => panic!("another reply: {other:?}"),
     };

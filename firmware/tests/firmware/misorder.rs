@@ -1,6 +1,6 @@
 //! M-GF6: the mark of a MEDIUM message leaves the sending card on fragment N − X. Frames are those of `mxoe-wire.md` section 14.
 
-use firmware::{Firmware, FirmwareConfig, MISORDER_DEGREE_MAX, Misorder, MisorderCounters, MisorderSettings};
+use firmware::{Card, CardConfig, MISORDER_DEGREE_MAX, Misorder, MisorderCounters, MisorderSettings};
 
 use crate::support::Numbers;
 
@@ -57,8 +57,8 @@ fn message(preset: Preset, length: u32, sequence: u16) -> Vec<[u8; 64]> {
     frames
 }
 
-fn card(degree: u8) -> Firmware {
-    let mut nic = Firmware::new(FirmwareConfig::default());
+fn card(degree: u8) -> Card {
+    let mut nic = Card::new(CardConfig::default());
     nic.misorder_mut()
         .set(MisorderSettings::of_degree(degree))
         .expect("a degree");

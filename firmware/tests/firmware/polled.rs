@@ -1,7 +1,7 @@
 //! The watchdog and clocks composed with coalescing: a queue with a host that polls, or does not.
 
 use firmware::{
-    Coalescing, DmaModel, Event, Firmware, FirmwareConfig, HostState, Interrupt, PacketInfo, PipelineConfig, Reason,
+    Card, CardConfig, Coalescing, DmaModel, Event, HostState, Interrupt, PacketInfo, PipelineConfig, Reason,
     RxPipeline, StrategyKind,
     watchdog::{WATCHDOG_DELAY_NS_MAX, WatchdogCounters},
 };
@@ -358,10 +358,10 @@ fn m_bv10_a_ring_is_announced_when_its_doorbell_is_in_host_memory() {
 
 #[test]
 fn a_card_bounds_its_watchdogs_and_tells_its_next_timer() {
-    let mut card = Firmware::new(FirmwareConfig {
+    let mut card = Card::new(CardConfig {
         queue_pairs: 4,
         timer_ns_min: 50_000,
-        ..FirmwareConfig::default()
+        ..CardConfig::default()
     });
     assert_eq!(card.watchdog_ns_min(), 200_000);
     for bad in [1, 199_999, WATCHDOG_DELAY_NS_MAX + 1] {

@@ -208,7 +208,7 @@ pub const METHODS_ELSEWHERE: &[Exception] = &[
     exception("fabric/src/stp/machines.rs StpPort", NOT_YET),
     exception("fabric/src/stp/mod.rs StpPort", NOT_YET),
     exception("firmware/src/coalescing/registry.rs StrategyKind", NOT_YET),
-    exception("firmware/src/control/groups.rs Firmware", NOT_YET),
+    exception("firmware/src/control/groups.rs Card", NOT_YET),
     exception("firmware/src/control/reply.rs Reply", NOT_YET),
     exception("firmware/src/control/request.rs Request", NOT_YET),
     exception("firmware/src/multicast/actions.rs Entry", NOT_YET),
