@@ -3,19 +3,19 @@
 //! Frames themselves pass by: the driver asks what a frame means and tells the queue that it arrived. What a mechanism does is
 //! in its own file; here is only who has what, and how all of them are reached.
 
+mod group_requests;
+mod in_band_control;
 mod timed;
-
-pub(crate) use timed::WATCHDOG_DELAY_SENTENCE;
 
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
-use ether::{EtherType, MacAddr, Time};
+use ether::Time;
 
 use crate::{
     Coalescing, CoalescingChange, CoalescingError, DmaModel, Misorder, PipelineConfig, RxCounters, RxPipeline,
     Steering,
-    control::{CONTROL_FRAME_MAX, ControlCounters, GroupWishes, RateLimit},
+    control::{CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, ControlCounters, GroupWishes, RateLimit},
     copy_engine::{CopyEngine, CopyEngineConfig},
     multicast::Multicast,
     recorder::{RECORDER_EVENTS_MIN, RecordKind, Tape},
@@ -85,9 +85,9 @@ pub struct Card {
     misorder: Misorder,
     timers: Timers,
     multicast: Multicast,
-    pub(crate) group_wishes: GroupWishes,
-    pub(crate) rate_limit: RateLimit,
-    pub(crate) control_counters: ControlCounters,
+    group_wishes: GroupWishes,
+    rate_limit: RateLimit<CONTROL_REPLIES_PER_S, CONTROL_REPLIES_BURST>,
+    control_counters: ControlCounters,
     /// Only on a card whose output is wired to its input.
     copy_engine: Option<CopyEngine>,
     /// Events of the card that are no queue's.
@@ -320,30 +320,6 @@ impl Card {
             next = next.min(rx.next_at());
         }
         (next != Time::MAX).then_some(next)
-    }
-
-    /// True for a frame that the guest sends to its card (EtherType 0x88B5, to the card's own address): it ends here and
-    /// goes to [`Card::handle_control`]. All others of that type are somebody else's, and go on. `header` are the first
-    /// bytes of the frame.
-    #[inline]
-    pub fn is_control(header: &[u8]) -> bool {
-        header.get(12..14) == Some(&EtherType::CARD_CONTROL.0.to_be_bytes()) && header[..6] == MacAddr::CARD.0
-    }
-
-    /// Answers a control frame of the guest; `docs/spec/card-control.md` says how.
-    ///
-    /// `frame` is the whole frame, or at least its first [`CONTROL_FRAME_MAX`] + 1 bytes. Returns the length of the reply written to
-    /// `reply`, a frame for the guest's receive queue 0; 0 = no reply (which is counted, see [`Card::control_counters`]).
-    /// Settings may have changed: poll the queues. A request that concerns others is answered later, see
-    /// [`Card::take_group_request`].
-    pub fn handle_control(&mut self, now: Time, frame: &[u8], reply: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
-        self.group_wishes.forget();
-        crate::control::serve(self, now, frame, reply)
-    }
-
-    /// What became of control frames.
-    pub fn control_counters(&self) -> &ControlCounters {
-        &self.control_counters
     }
 
     fn selected(&mut self, queue: Option<u16>) -> Result<&mut [RxPipeline], UnknownQueue> {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// [`ChangeError::WatchdogDelay`] for a guest, whose card says what it allows in each report.
-pub(crate) const WATCHDOG_DELAY_SENTENCE: &str =
+pub(super) const WATCHDOG_DELAY_SENTENCE: &str =
     "the watchdog's delay must be 0 (off), or at least what the card allows and at most 1 s";
 
 impl Card {

@@ -261,6 +261,15 @@ pub trait Selection: Strategy {
     fn serves(&self, settings: Coalescing) -> bool;
 }
 
+/// What is shown each registered strategy by its type, see [`visit_strategies`].
+pub(crate) trait StrategyVisitor {
+    /// Why the visit ends early.
+    type Error;
+
+    /// Looks at the strategy that is registered as `kind`.
+    fn visit<S: Strategy>(&mut self, kind: StrategyKind) -> Result<(), Self::Error>;
+}
+
 // One line for each strategy: its name in Rust, its code on the wire (the next free one; never change one that is in use), its name
 // for people, and its type. `mod every_second::EverySecond` is the type `EverySecond` in the file `every_second.rs` beside this one.
 registry::strategies! {

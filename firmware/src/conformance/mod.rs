@@ -8,7 +8,10 @@
 use alloc::{format, string::String};
 use core::fmt;
 
-use crate::StrategyKind;
+use crate::{
+    StrategyKind,
+    coalescing::{Strategy, StrategyVisitor, visit_strategies},
+};
 
 mod calls;
 mod expectation;
@@ -27,7 +30,18 @@ pub use strategy::{broken_promises, strategy};
 /// # Errors
 /// The first strategy that breaks a promise, and which one.
 pub fn registered() -> Result<(), (StrategyKind, Broken)> {
-    crate::coalescing::registered()
+    visit_strategies(&mut Suite)
+}
+
+/// The suite as what is shown the registered strategies.
+struct Suite;
+
+impl StrategyVisitor for Suite {
+    type Error = (StrategyKind, Broken);
+
+    fn visit<S: Strategy>(&mut self, kind: StrategyKind) -> Result<(), Self::Error> {
+        strategy::<S>().map_err(|broken| (kind, broken))
+    }
 }
 
 /// What a receive path or a strategy promises.

@@ -1,10 +1,7 @@
 //! GET_COPY_ENGINE: the report about a self-connected card, and its layout.
 
 use super::wire::{Reader, Writer};
-use crate::{
-    Card,
-    copy_engine::{CopyCounters, CopyError},
-};
+use crate::copy_engine::{CopyCounters, CopyEngine, CopyError};
 
 /// A card's copy engine: what it was made with and what it counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,18 +19,17 @@ pub struct CopyEngineReport {
 }
 
 impl CopyEngineReport {
-    /// What the card says; `None` for a card that is not connected to itself.
-    pub(super) fn of(nic: &Card) -> Option<Self> {
-        let engine = nic.copy_engine()?;
+    /// What a card says of its copy engine.
+    pub(crate) fn of(engine: &CopyEngine) -> Self {
         let config = engine.config();
-        Some(Self {
+        Self {
             mtu: config.mtu,
             queue_max: config.queue_max,
             // Both are bounded far below the field's greatest value.
             queued: engine.queued() as u16,
             submit_ns: config.submit_ns as u32,
             counters: *engine.counters(),
-        })
+        }
     }
 
     pub(super) fn write(&self, writer: &mut Writer<'_>) {
