@@ -15,7 +15,8 @@ use message::{Family, GroupAddr, Message, QuerierRank, Wish};
 pub(crate) use message::{Kind, kind_of};
 
 use crate::control_frame::ControlFrame;
-use crate::switch::{PortId, PortSet, VlanId};
+use crate::ports::{PortId, PortSet};
+use crate::vlan_tag::VlanId;
 
 /// Memberships that a switch keeps (128 KiB): each is a group that is wanted behind a port.
 pub const MEMBERSHIPS_MAX: usize = 4096;

@@ -6,7 +6,8 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::{Egress, PortId, Switch};
+use super::{Egress, Switch};
+use crate::ports::PortId;
 
 /// Trunks of one aggregate: more than any switch that is sold.
 pub const AGGREGATE_MEMBERS_MAX: usize = 16;

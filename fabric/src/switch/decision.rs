@@ -4,7 +4,8 @@
 
 use ether::{ETHERNET_HEADER_LEN, Time};
 
-use super::{DropReason, Forward, PortId, table::SlotIndex};
+use super::{DropReason, Forward, table::SlotIndex};
+use crate::ports::PortId;
 
 /// Bytes of an address.
 const ADDRESS_LEN: usize = 6;

@@ -6,11 +6,11 @@
 use ether::{MacAddr, Time};
 
 use super::aggregate::flow_hash;
-use super::ports::{PortSet, take_lowest};
 use super::table::MacTable;
-use super::vlan::{EgressForm, FrameTag, VlanId};
-use super::{DropReason, Egress, Forward, PortId, PortVlans, Switch, TagChange, Target, check, is_bridge_group};
+use super::{DropReason, Egress, Forward, PortVlans, Switch, Target, check, is_bridge_group};
+use crate::ports::{PortId, PortSet, take_lowest};
 use crate::snooping::kind_of;
+use crate::vlan_tag::{EgressForm, FrameTag, TagChange, VlanId};
 
 /// What is known of a frame when it has been let in.
 pub(super) struct Admitted<'a> {

@@ -8,9 +8,9 @@
 mod aggregate;
 mod config;
 mod decision;
+mod flood_targets;
 mod groups;
 mod managed;
-mod ports;
 mod snooping;
 mod spanning;
 mod table;
@@ -23,18 +23,18 @@ use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr, Time};
 
 pub use aggregate::{AGGREGATE_MEMBERS_MAX, AggregateError};
 pub use config::{SwitchConfig, SwitchFull};
+pub use flood_targets::FloodTargets;
 pub use groups::{GROUPS_MAX, GroupError};
-pub(crate) use ports::PortSet;
-pub use ports::{FloodTargets, PORTS_MAX};
-pub use types::{DropReason, Egress, Forward, GroupId, PortCounters, PortId, TableEntry, Target, TrunkId};
-pub use vlan::{PortVlans, TagChange, TaggedHead, VLAN_TAG_LEN, VlanId, VlanSet};
+pub use types::{DropReason, Egress, Forward, GroupId, PortCounters, TableEntry, Target, TrunkId};
+pub use vlan::{PortVlans, VlanSet};
 
+use crate::ports::{PORTS_MAX, PortId, PortSet, take_lowest};
 use crate::snooping::Snooping;
 use crate::stp::{BRIDGE_GROUP, PortState, SpanningTree};
+use crate::vlan_tag::VlanId;
 use aggregate::Aggregates;
 use decision::{DECISIONS_PER_PORT, Decision, PairKey};
 use groups::Groups;
-use ports::take_lowest;
 use table::{Found, MacTable, SlotIndex};
 
 /// Slots looked at for expired entries when an address is learned: more than one, so that the table is cleaned faster

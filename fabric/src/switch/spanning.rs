@@ -4,8 +4,9 @@
 
 use ether::Time;
 
-use super::{DropReason, Egress, Forward, PortId, Switch, check};
+use super::{DropReason, Egress, Forward, Switch, check};
 use crate::control_frame::ControlFrame;
+use crate::ports::PortId;
 use crate::stp::{PortState, SpanningTree, StpConfig, StpPortConfig, StpPortStatus, StpStatus};
 
 impl Switch {

@@ -8,7 +8,7 @@ use alloc::{boxed::Box, vec};
 
 use ether::{MacAddr, Time};
 
-use super::PortId;
+use crate::ports::PortId;
 
 /// Slots looked at before an address counts as absent, or as not storable.
 ///

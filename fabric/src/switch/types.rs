@@ -2,13 +2,8 @@
 
 use core::fmt;
 
-use super::{TagChange, VlanId};
-
-/// A port of one switch: numbers are given out from 0 and used again after [`Switch::remove_port`].
-///
-/// [`Switch::remove_port`]: super::Switch::remove_port
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortId(pub u16);
+use crate::ports::PortId;
+use crate::vlan_tag::{TagChange, VlanId};
 
 /// A trunk to another switch, in this process or elsewhere; numbered by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
