@@ -1,4 +1,4 @@
-//! One card: the composition, the one place where its mechanisms meet.
+//! One card, the composition of its mechanisms.
 //!
 //! Frames themselves pass by: the driver asks what a frame means and tells the queue that it arrived. What a mechanism does is
 //! in its own file; here is only who has what, and how all of them are reached.
@@ -18,7 +18,7 @@ use crate::{
     control::{CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, ControlCounters, GroupWishes, RateLimit},
     copy_engine::{CopyEngine, CopyEngineConfig},
     multicast::Multicast,
-    recorder::{RECORDER_EVENTS_MIN, RecordKind, Tape},
+    recorder::{FlightRecorder, RECORDER_EVENTS_MIN, RecordKind},
     timers::Timers,
 };
 
@@ -67,7 +67,7 @@ impl core::error::Error for UnknownQueue {}
 ///
 /// Each mechanism is a machine in a file or folder of its own, testable alone, in one field here and reached by one method; none knows
 /// another. All of them are driven alike: *events* are calls with the time, *actions* come out of `poll` until it says `None`, and
-/// [`Card::next_event`] is when somebody should poll again.
+/// [`Card::next_event`] is when the driver should poll again.
 ///
 /// | machine | events in | actions out |
 /// |---|---|---|
@@ -91,7 +91,7 @@ pub struct Card {
     /// Only on a card whose output is wired to its input.
     copy_engine: Option<CopyEngine>,
     /// Events of the card that are no queue's.
-    tape: Tape,
+    recorder: FlightRecorder,
 }
 
 impl Card {
@@ -115,7 +115,7 @@ impl Card {
             rate_limit: RateLimit::new(),
             control_counters: ControlCounters::default(),
             copy_engine: None,
-            tape: Tape::default(),
+            recorder: FlightRecorder::default(),
         }
     }
 
@@ -123,42 +123,42 @@ impl Card {
     /// Allocates its rings, one per queue and one for the card.
     pub fn start_recorder(&mut self, events: usize) {
         let each = (events / (self.rx.len() + 1)).max(RECORDER_EVENTS_MIN);
-        self.tape.start(0, each);
+        self.recorder.start(0, each);
         (0..)
             .zip(&mut self.rx)
-            .for_each(|(queue, rx)| rx.tape.start(queue, each));
+            .for_each(|(queue, rx)| rx.recorder.start(queue, each));
     }
 
     /// Switches the flight recorder off and forgets what it holds.
     pub fn stop_recorder(&mut self) {
-        self.tape.stop();
-        self.rx.iter_mut().for_each(|rx| rx.tape.stop());
+        self.recorder.stop();
+        self.rx.iter_mut().for_each(|rx| rx.recorder.stop());
     }
 
     /// True while the flight recorder is on.
     #[inline]
     pub fn is_recording(&self) -> bool {
-        self.tape.is_on()
+        self.recorder.is_on()
     }
 
     /// Takes what the flight recorder holds: appends the bytes of its records to `out`, queue by queue, each in its order. To
     /// be called more often than the rings are full, or events are overwritten (which [`RecordKind::Lost`] says).
     pub fn drain_recorder(&mut self, out: &mut Vec<u8>) {
-        self.tape.drain_to(out);
-        self.rx.iter_mut().for_each(|rx| rx.tape.drain_to(out));
+        self.recorder.drain_to(out);
+        self.rx.iter_mut().for_each(|rx| rx.recorder.drain_to(out));
     }
 
     /// For the flight recorder: the card sent `frames` of its guest on, `bytes` in all.
     #[inline]
     pub fn note_forwarded(&mut self, now: Time, frames: u32, bytes: u64) {
-        self.tape.note(now, RecordKind::Forward, frames, bytes);
+        self.recorder.note(now, RecordKind::Forward, frames, bytes);
     }
 
     /// For the flight recorder: a frame was dropped, for a reason that has this `code` with the driver.
     #[inline]
     pub fn note_dropped(&mut self, now: Time, code: u8) {
-        if self.tape.is_on() {
-            self.tape.note_drop(now, code);
+        if self.recorder.is_on() {
+            self.recorder.note_drop(now, code);
         }
     }
 

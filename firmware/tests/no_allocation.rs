@@ -79,7 +79,7 @@ fn no_allocation_per_packet_control_frame_or_switch() {
     assert_eq!(info.count_total, 0, "allocations for {packets} packets");
 }
 
-/// The first bytes of frames that are steered and misordered in all ways: MXoE by endpoint, with marks and without, IP by
+/// The first bytes of frames that are steered and misordered by all rules: MXoE by endpoint, with marks and without, IP by
 /// flow, and what is neither.
 fn headers() -> [[u8; 64]; 5] {
     let mxoe = |kind: u8| {

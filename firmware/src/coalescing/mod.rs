@@ -48,7 +48,7 @@ weft_settings::settings! {
 }
 
 impl<S> Coalescing<S> {
-    /// The settings with the strategy named in another way.
+    /// These settings with the strategy in another representation.
     pub fn with_strategy<T>(&self, strategy: T) -> Coalescing<T> {
         Coalescing {
             strategy,
@@ -60,7 +60,7 @@ impl<S> Coalescing<S> {
 }
 
 impl<S> CoalescingChange<S> {
-    /// The change with the strategy named in another way.
+    /// This change with the strategy in another representation.
     pub fn with_strategy<T>(&self, strategy: Option<T>) -> CoalescingChange<T> {
         CoalescingChange {
             strategy,
@@ -195,7 +195,7 @@ pub enum Attention {
 /// A coalescing strategy.
 ///
 /// Promises made to it: `completed` is called once for each packet that it pays attention to, in order of arrival, after
-/// the packet's DMA; `announced` is called after every interrupt, whoever raised it (this strategy, the time-out, the count limit, a
+/// the packet's DMA; `announced` is called after every interrupt, whatever raised it (this strategy, the time-out, the count limit, a
 /// restart), and when the queue is reset.
 ///
 /// What it cannot do: raise before a DMA has completed, hold a packet longer than the time-out, or loop.
@@ -228,7 +228,7 @@ pub trait Strategy: Copy + Default {
 
     /// How long packets may wait, in nanoseconds, counted from the arrival of the oldest one not announced; an interrupt then
     /// is told to be `adaptive`. Asked whenever another packet becomes the oldest, and when settings change. More than
-    /// [`Oldest::longest_ns`] is not granted: whoever answers that leaves the time to M-GF1.
+    /// [`Oldest::longest_ns`] is not granted: a strategy that answers that leaves the time to M-GF1.
     #[inline]
     fn delay_ns(&mut self, oldest: Oldest) -> u64 {
         oldest.longest_ns
@@ -279,7 +279,7 @@ registry::strategies! {
     Timeout = 1, "timeout", timeout::Timeout;
     /// M-GF4, Algorithm 1: a marked packet is announced as soon as it is in host memory.
     OpenMx = 2, "open-mx", open_mx::OpenMx;
-    /// M-GF5, Algorithm 2: as Open-MX, but put off while other packets are on their way.
+    /// M-GF5, Algorithm 2: as Open-MX, but put off while other packets are in flight.
     Stream = 3, "stream", stream::Stream;
     /// M-GF7: the delay follows the traffic, from none up to that of the settings.
     Adaptive = 4, "adaptive", Adaptive<timeout::Timeout>;

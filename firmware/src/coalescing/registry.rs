@@ -27,7 +27,7 @@ macro_rules! strategies {
         impl StrategyKind {
             /// All strategies, in the order of their codes.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
-            /// Their names, in the same order.
+            /// Their names, in the order of [`StrategyKind::ALL`].
             pub const NAMES: &'static [&'static str] = &[$($name),*];
             /// How many there are; counters are indexed by [`StrategyKind::index`].
             pub const COUNT: usize = Self::ALL.len();

@@ -8,9 +8,9 @@ use crate::copy_engine::{CopyCounters, CopyEngine, CopyError};
 pub struct CopyEngineReport {
     /// Longest frame in bytes.
     pub mtu: u32,
-    /// Copies that may be under way.
+    /// Copies that may be in flight.
     pub queue_max: u16,
-    /// Copies that are under way now.
+    /// Copies that are in flight now.
     pub queued: u16,
     /// Modelled cost of submitting one frame, in nanoseconds.
     pub submit_ns: u32,

@@ -56,7 +56,7 @@ pub enum Reply {
     Refused(Refusal),
 }
 
-/// The reasons whose counts stand together in a reply; one that was added since stands behind what was there before.
+/// The reasons whose counts stand together in a reply; a reason that was added later stands behind all older fields.
 const FIRST_REASONS: [Reason; 8] = [
     Reason::EveryPacket,
     Reason::Mark,
@@ -330,7 +330,7 @@ fn read_counts(reader: &mut Reader) -> Option<RxCounts> {
         *bucket = reader.u64()?;
     }
     counts.packets_per_interrupt = Histogram::from_counts(histogram);
-    // A card of before these were counted does not say them.
+    // An older card, which does not count these, does not say them.
     counts.decided[Reason::Clock.index()] = reader.u64().unwrap_or(0);
     counts.polled = reader.u64().unwrap_or(0);
     // A frame has no room for one more reason. Each interrupt stands in the histogram, too.

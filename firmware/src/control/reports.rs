@@ -127,7 +127,7 @@ pub struct CounterReport {
 /// How receive queues are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SteeringReport {
-    /// How frames are told apart.
+    /// By what frames are distinguished.
     pub mode: SteeringMode,
     /// Endpoints are spread evenly over the queues that are ready; otherwise by a table.
     pub endpoints_even: bool,

@@ -29,7 +29,7 @@ mod even {
 /// Length of the body of a SET_STEERING.
 pub(super) const CHANGE_LEN: usize = 8 + TABLE_ENTRIES_MAX;
 
-const MODE: Reject = Reject::new(RefusalCode::Range, "the card does not know this way of steering");
+const MODE: Reject = Reject::new(RefusalCode::Range, "the card does not know this steering mode");
 const TABLE: Reject = Reject::new(
     RefusalCode::Range,
     "the steering tables are 1 (endpoints) and 2 (indirection)",

@@ -1,4 +1,4 @@
-//! The copy engine of a card that is connected to itself, as its guest meets it over the control protocol, and its limits.
+//! The copy engine of a card that is connected to itself, as its guest finds it over the control protocol, and its limits.
 
 use super::*;
 

@@ -147,8 +147,8 @@ fn m_gf9_what_a_driver_proposes_gives_way_to_what_somebody_chose() {
     };
     let mut nic = card(2);
     let answered = report(&mut nic, propose(SteeringMode::Endpoint));
-    assert_eq!(answered.mode, SteeringMode::Endpoint, "nobody had chosen");
-    assert!(!nic.steering().settings().chosen, "and nobody has yet");
+    assert_eq!(answered.mode, SteeringMode::Endpoint, "no mode had been chosen");
+    assert!(!nic.steering().settings().chosen, "and none has been yet");
     let answered = report(&mut nic, propose(SteeringMode::Flow));
     assert_eq!(answered.mode, SteeringMode::Flow);
     for mode in SteeringMode::ALL {

@@ -161,7 +161,7 @@ mod tests {
         for (settings, sentence) in [
             (
                 json!({ "mode": "sideways" }),
-                "\"sideways\" is not a way of steering; known are off, flow and endpoint",
+                "\"sideways\" is not a steering mode; known are off, flow and endpoint",
             ),
             (
                 json!({ "indirection": vec![0; 129] }),
