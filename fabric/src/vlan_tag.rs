@@ -29,9 +29,9 @@ const VID_MASK: u16 = 0x0fff;
 pub struct VlanId(u16);
 
 impl VlanId {
-    /// The VLAN of ports that nobody gave another one.
+    /// The VLAN of ports that were given no other one.
     pub const DEFAULT: Self = Self(1);
-    /// The last one.
+    /// The VLAN with the greatest number.
     pub const MAX: Self = Self(4094);
 
     /// The VLAN of this number; `None` if it is not 1 to 4094.
@@ -43,7 +43,7 @@ impl VlanId {
         }
     }
 
-    /// Its number.
+    /// The number of the VLAN.
     #[inline]
     pub const fn number(self) -> u16 {
         self.0

@@ -86,16 +86,16 @@ impl SpanningTree {
         let mut found = None;
         for (number, port) in self.ports.iter().enumerate() {
             let Some(port) = port else { continue };
-            let held = &port.port_priority;
-            if port.info_is != InfoIs::Received || held.bridge.address() == self.bridge.address() {
+            let current = &port.port_priority;
+            if port.info_is != InfoIs::Received || current.bridge.address() == self.bridge.address() {
                 continue;
             }
-            let way = Vector {
-                cost: held.cost.saturating_add(port.config.path_cost),
-                ..*held
+            let path = Vector {
+                cost: current.cost.saturating_add(port.config.path_cost),
+                ..*current
             };
-            if (way, port.id) < best {
-                best = (way, port.id);
+            if (path, port.id) < best {
+                best = (path, port.id);
                 found = Some((PortId(number as u16), port.port_times));
             }
         }

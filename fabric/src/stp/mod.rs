@@ -76,7 +76,7 @@ impl SpanningTree {
         }
     }
 
-    /// Its settings.
+    /// The settings of the spanning tree.
     pub fn config(&self) -> &StpConfig {
         &self.config
     }

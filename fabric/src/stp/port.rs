@@ -33,7 +33,7 @@ pub(super) enum InfoIs {
     Received,
 }
 
-/// States of protocol migration that are told apart.
+/// States of protocol migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Migration {
     Checking,
@@ -181,8 +181,8 @@ impl StpPort {
         }
     }
 
-    /// How long a port waits that nobody agrees with. The standard's forwardDelay (17.20.5) is a hello time for a port that
-    /// speaks the rapid protocol; news may be under way for longer, where trunks have delays.
+    /// How long a port waits that no bridge agrees with. The standard's forwardDelay (17.20.5) is a hello time for a port that
+    /// speaks the rapid protocol; news may be in flight for longer, where trunks have delays.
     pub fn forward_delay_ns(&self) -> u64 {
         self.designated_times.forward_delay_ns()
     }
@@ -200,10 +200,10 @@ impl StpPort {
     pub fn judge(&self, message: &Message) -> Judgement {
         match message.role {
             Some(PortRole::Designated) => {
-                let (vector, held) = (&message.vector, &self.port_priority);
-                if vector.supersedes(held) || (vector == held && message.times != self.port_times) {
+                let (vector, current) = (&message.vector, &self.port_priority);
+                if vector.supersedes(current) || (vector == current && message.times != self.port_times) {
                     Judgement::SuperiorDesignated
-                } else if vector == held {
+                } else if vector == current {
                     Judgement::RepeatedDesignated
                 } else {
                     Judgement::InferiorDesignated

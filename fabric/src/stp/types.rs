@@ -16,7 +16,7 @@ pub struct StpConfig {
     pub max_age_s: u8,
     /// Seconds between two BPDUs, 1 to 2.
     pub hello_s: u8,
-    /// Seconds in which a port that nobody agreed with becomes learning, and then forwarding, 4 to 30.
+    /// Seconds in which a port that no bridge agreed with becomes learning, and then forwarding, 4 to 30.
     pub forward_delay_s: u8,
 }
 
@@ -36,9 +36,9 @@ impl StpConfig {
 /// How a port takes part in the spanning tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StpPortConfig {
-    /// What the way over it costs, 1 to 200 000 000: see [`path_cost`].
+    /// What the path over the port costs, 1 to 200 000 000: see [`path_cost`].
     pub path_cost: u32,
-    /// The lower one is taken where several ports lead to the same bridge: a multiple of 16, up to 240.
+    /// The lower one is taken where several ports lead to one bridge: a multiple of 16, up to 240.
     pub priority: u8,
     /// There is no bridge behind it, until a BPDU says otherwise: it forwards at once.
     pub edge: bool,
@@ -81,13 +81,13 @@ pub const fn path_cost(rate_bps: u64) -> u32 {
 pub enum PortRole {
     /// It is down.
     Disabled,
-    /// The best way to the root.
+    /// It is the best path to the root.
     Root,
-    /// The way to the root for what is behind it.
+    /// It is the path to the root for what is behind it.
     Designated,
-    /// Another way to the root, in reserve.
+    /// It is another path to the root, in reserve.
     Alternate,
-    /// Another way to where a port of this switch leads already, in reserve.
+    /// It is another path to where a port of this switch leads already, in reserve.
     Backup,
 }
 
@@ -142,21 +142,21 @@ pub struct StpPortCounters {
 /// What a port of the spanning tree is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StpPortStatus {
-    /// Its role.
+    /// The role of the port.
     pub role: PortRole,
-    /// Its state.
+    /// The state of the port.
     pub state: PortState,
-    /// What the way over it costs.
+    /// What the path over the port costs.
     pub path_cost: u32,
-    /// Its identifier: priority and number.
+    /// The identifier of the port: priority and number.
     pub id: u16,
-    /// It counts as one without a bridge behind it.
+    /// The port counts as one without a bridge behind it.
     pub edge: bool,
     /// The bridge behind it speaks the protocol before the rapid one.
     pub old_protocol: bool,
-    /// The bridge that is the way to the root for what is behind the port, and its port.
+    /// The bridge over which what is behind the port reaches the root, and that bridge's port.
     pub designated: (BridgeId, u16),
-    /// What it counted.
+    /// What the port counted.
     pub counters: StpPortCounters,
 }
 
@@ -167,7 +167,7 @@ pub struct StpStatus {
     pub bridge: BridgeId,
     /// The root of the tree.
     pub root: BridgeId,
-    /// What the way to it costs.
+    /// What the path to the root costs.
     pub root_cost: u32,
     /// The port that leads to it; none on the root itself.
     pub root_port: Option<PortId>,

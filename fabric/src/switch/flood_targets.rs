@@ -3,7 +3,7 @@
 use super::{Egress, Forward, Switch};
 use crate::ports::{PortId, take_lowest};
 
-/// The ways a frame leaves the switch, in rising order of ports; made by [`Switch::flood_targets`].
+/// The ports that a frame leaves the switch by, in rising order; made by [`Switch::flood_targets`].
 pub struct FloodTargets<'a> {
     switch: &'a Switch,
     ingress: PortId,

@@ -31,7 +31,7 @@ impl Switch {
         }
     }
 
-    /// A trunk came or went, or frames take other ways.
+    /// A trunk came or went, or frames take other paths.
     pub(super) fn note_topology_change(&mut self) {
         if let Some(snooping) = &mut self.snooping {
             snooping.topology_changed();
@@ -134,7 +134,7 @@ impl Switch {
             .is_some_and(|snooping| snooping.has_router(now, port))
     }
 
-    /// The VLANs in which groups are kept apart, with who asks for them.
+    /// The VLANs in which groups are kept separate, with who asks for them.
     pub fn snooped_vlans(&self, now: Time) -> impl Iterator<Item = SnoopedVlan> + '_ {
         self.snooping.iter().flat_map(move |snooping| snooping.vlans(now))
     }

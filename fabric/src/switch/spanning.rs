@@ -106,7 +106,7 @@ impl Switch {
         self.poll_query(now)
     }
 
-    /// The way of a frame of the switch itself, which is counted there; `None` if the port has just gone.
+    /// Decides about a frame of the switch itself, which is counted there; `None` if the port has just gone.
     pub(super) fn send_control(&mut self, port: PortId, frame: ControlFrame) -> Option<(Egress, ControlFrame)> {
         let member = self.member_for(port, 0)?;
         let egress = self.egress(member)?;

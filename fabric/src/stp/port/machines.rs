@@ -114,7 +114,7 @@ impl StpPort {
         self.agreed &= is_same_or_better;
         self.synced &= self.agreed;
         // Stricter than the standard, under which a port whose news are bad goes on forwarding, and two bridges that each
-        // believe the other's old news may close a loop for a moment: what nobody has agreed to carries no frames.
+        // believe the other's old news may close a loop for a moment: a port that no bridge has agreed to carries no frames.
         if !self.agreed && !self.oper_edge && self.send_rstp && (self.learn || self.forward) {
             self.sync = true;
         }
