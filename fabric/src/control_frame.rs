@@ -1,6 +1,6 @@
 //! Frames that a switch sends by itself: BPDUs and queries.
 
-use crate::switch::{TagChange, VLAN_TAG_LEN};
+use crate::vlan_tag::{TagChange, VLAN_TAG_LEN};
 
 /// Shortest Ethernet frame, without check sequence: shorter ones are padded to it.
 pub const CONTROL_FRAME_LEN_MIN: usize = 60;

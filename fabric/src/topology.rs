@@ -9,7 +9,7 @@ use core::fmt;
 /// Which switches are joined so far: a forest, or [`TrunkGraph::join`] refuses.
 #[derive(Clone, Debug, Default)]
 pub struct TrunkGraph {
-    /// For each switch another one of the same tree, or itself at the root.
+    /// For each switch another one of its tree, or itself at the root.
     parent: Vec<usize>,
 }
 
@@ -50,7 +50,7 @@ impl TrunkGraph {
         }
     }
 
-    /// Adds a trunk between two switches, or refuses it because there is a way between them already.
+    /// Adds a trunk between two switches, or refuses it because there is a path between them already.
     ///
     /// # Panics
     /// If `a` or `b` is not below the number of switches given to [`TrunkGraph::new`].
@@ -80,7 +80,7 @@ impl TrunkGraph {
         Ok(())
     }
 
-    /// One of the switches that can be reached from `switch`, the same for all of them and for itself.
+    /// One of the switches that can be reached from `switch`; for all of these it is this one.
     ///
     /// # Panics
     /// If `switch` is not below the number of switches given to [`TrunkGraph::new`].
@@ -88,7 +88,7 @@ impl TrunkGraph {
         self.root(switch)
     }
 
-    /// The root of the tree that `switch` is in; halves the way there, so that later calls are short.
+    /// The root of the tree that `switch` is in; halves the path there, so that later calls are short.
     fn root(&mut self, mut switch: usize) -> usize {
         while self.parent[switch] != switch {
             self.parent[switch] = self.parent[self.parent[switch]];

@@ -1,4 +1,4 @@
-//! What a link promises about time and room: rate, delay, queue, MTU, and changes of them while frames are under way.
+//! What a link promises about time and room: rate, delay, queue, MTU, and changes of them while frames are in flight.
 
 use ether::Time;
 use fabric::{Admission, JitterDistribution, Link, LinkConfig, LinkConfigError, LinkDrop, QueueLevel, wire_bits};

@@ -1,4 +1,4 @@
-//! What people ask of link emulators: jitter, bursts of losses, every Nth frame, token buckets, queues limited in bytes,
+//! What people ask of link emulators: jitter, bursts of lost frames, every Nth frame, token buckets, queues limited in bytes,
 //! frames or time, and ECN thresholds. All in virtual time, and all from the seed.
 
 use ether::Time;
@@ -15,7 +15,7 @@ fn at(ns: u64) -> Time {
     Time::from_nanos(ns)
 }
 
-/// Sends frames of 1000 bytes so far apart; for each, how long it was under way, if it arrived.
+/// Sends frames of 1000 bytes with such a gap; says for each how long it was in flight, if it arrived.
 fn run(config: LinkConfig, gap_ns: u64) -> (Vec<Option<u64>>, LinkCounters) {
     let mut link = Link::new(config);
     let delays = (0..FRAMES).map(|n| {
@@ -92,7 +92,7 @@ fn delays_have_the_mean_the_deviation_and_the_quantiles_that_were_set() {
         (1.0, [-0.573_475, -0.277_219, 3.627_602]),
     ];
     for (distribution, (spread, quantiles)) in DISTRIBUTIONS.into_iter().zip(expected) {
-        // So far apart that order never holds a frame back.
+        // The gap is so long that order never holds a frame back.
         let (delays, counters) = run(jittering(distribution), 1000 * MS);
         let mut delays = arrived(&delays);
         let name = format!("{distribution:?}");
@@ -125,7 +125,7 @@ fn jitter_keeps_the_order_unless_asked_otherwise() {
         let ((kept, kept_counters), (free, free_counters)) = (run(kept, 100_000), run(free, 100_000));
         assert_eq!(kept_counters.overtaking_frames, 0);
         assert!(free_counters.overtaking_frames > FRAMES / 10, "{distribution:?}");
-        // The same is drawn; a frame that keeps the order waits for the latest of those before it.
+        // Equal numbers are drawn; a frame that keeps the order waits for the latest of those before it.
         let (mut latest, mut overtaking) = (0, 0);
         for (n, (kept, free)) in arrived(&kept).into_iter().zip(arrived(&free)).enumerate() {
             let sent = n as u64 * 100_000;
@@ -200,7 +200,7 @@ fn bursts_lose_as_much_and_last_as_long_as_the_model_says() {
         let lost = counters.dropped(LinkDrop::Loss);
         assert_share("lost", lost, FRAMES, share, correlation);
         if in_burst_ppm == 1_000_000 {
-            // Each row of lost frames is a burst: 1 / r frames long in the mean, with deviation √(1-r) / r.
+            // Frames lost one after the other are a burst: 1 / r frames long in the mean, with deviation √(1-r) / r.
             let rows = delays.chunk_by(|a, b| a.is_none() == b.is_none());
             let rows: Vec<u64> = rows
                 .filter(|row| row[0].is_none())
@@ -247,7 +247,7 @@ fn one_use_of_randomness_does_not_move_another() {
         ..BURSTS
     };
     assert_eq!(lost(disturbed), bursts);
-    // Losses outside of bursts come on top of the same bursts.
+    // Frames lost outside of bursts come on top of these bursts.
     let both = lost(LinkConfig {
         loss_ppm: 50_000,
         ..BURSTS
@@ -335,7 +335,7 @@ fn a_bucket_lets_its_bytes_through_at_once_and_then_keeps_the_rate() {
         }
         other => panic!("{other:?}"),
     };
-    // Nothing was sent before: the bucket is full. It is no other way at time 0 than later.
+    // Nothing was sent before: the bucket is full. It is so at time 0 as later.
     let start = 100_000;
     for _ in 0..4 {
         assert_eq!(sent(start), start);
@@ -400,7 +400,7 @@ proptest! {
                 bits += u128::from(*size);
                 let time_ns = u128::from(until - sent[from].0) + 1;
                 let allowed = time_ns * u128::from(rate_bps) / 1_000_000_000 + u128::from(burst_bytes) * 8;
-                // A bucket smaller than a frame is one frame deep for what was sent at the same moment.
+                // A bucket smaller than a frame is one frame deep for what was sent in one moment.
                 prop_assert!(bits <= allowed + 1, "{bits} bits in {time_ns} ns, {allowed} allowed");
             }
         }

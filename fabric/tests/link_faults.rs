@@ -6,7 +6,7 @@ use fabric::{Admission, Link, LinkConfig, LinkCounters, LinkDrop};
 const FRAMES: u64 = 100_000;
 const GAP_NS: u64 = 1000;
 
-/// What a receiver sees of numbered frames that are sent one microsecond apart.
+/// What a receiver sees of numbered frames that are sent with a microsecond between them.
 #[derive(Default)]
 struct Received {
     /// Numbers of the frames in the order they arrive.
@@ -116,7 +116,7 @@ fn frames_held_back_are_really_overtaken() {
     assert_eq!(received.arrivals.len() as u64, FRAMES, "nothing is lost by it");
     let late = received.arrivals.windows(2).filter(|pair| pair[0] > pair[1]).count() as u64;
     assert!(late > 0 && late <= counters.held_back_frames, "{late} fell behind");
-    // A frame held back for 3.5 frame times is overtaken by three.
+    // A frame delayed for 3.5 frame times is overtaken by three.
     let three = 3 * counters.held_back_frames;
     assert!(
         (three * 9 / 10..=three).contains(&counters.overtaking_frames),

@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `System.alloc` above with the same layout.
+        // SAFETY: `pointer` came from `System.alloc` above with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

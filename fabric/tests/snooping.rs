@@ -247,7 +247,7 @@ fn frames_to_a_group_go_where_it_is_wanted_however_a_host_says_so() {
             assert_eq!(
                 bench.send(0, &data(1, other)),
                 local([]),
-                "the same Ethernet address, another group"
+                "one Ethernet address, another group"
             );
             let counters = bench.switch.counters(port(2));
             assert_eq!(
@@ -332,7 +332,7 @@ fn groups_age_and_the_switch_asks_for_them() {
     assert_eq!(bench.send(0, &data(1, group)), local([1]));
     bench.wait(1);
     assert_eq!(bench.send(0, &data(1, group)), local([]));
-    // General queries of both protocols, to both ports, 125 s apart; behind the first two, which were 5 s apart.
+    // General queries of both protocols, to both ports, every 125 s, behind the first two, with 5 s between them.
     let times: BTreeSet<_> = sent.iter().map(|(at, ..)| *at).collect();
     assert_eq!(
         times,
@@ -692,7 +692,7 @@ fn a_port_whose_vlans_change_keeps_its_groups_and_its_hosts_are_asked() {
     bench.send(1, &tagged(report(4, &[(4, group, 0)])));
     bench.wait(10 * SECOND);
     assert_eq!(bench.send(0, &data(1, group)), local([1]));
-    // The same VLANs again are no change.
+    // Equal VLANs again are no change.
     bench.switch.set_port_vlans(port(1), carries([10, 30]));
     assert_eq!(bench.send(0, &data(1, group)), local([1]));
     assert_eq!(bench.wait(SECOND), []);

@@ -24,7 +24,7 @@ struct Trunk {
     life: u32,
 }
 
-/// A frame of a switch on its way over a trunk.
+/// A frame of a switch in flight over a trunk.
 struct OnTrunk {
     trunk: usize,
     /// The end that it will come out at.
@@ -277,13 +277,13 @@ fn a_ring_blocks_one_port_and_heals_at_once_when_a_trunk_is_pulled() {
         [PortRole::Designated, PortRole::Root, PortRole::Alternate]
     );
     assert_eq!(net.flood(2, MacAddr::BROADCAST), [0, 1, 3]);
-    // The way of switch 2 to the root is pulled: its alternate port takes over, in the time that BPDUs take.
+    // The path of switch 2 to the root is pulled: its alternate port takes over, in the time that BPDUs take.
     net.set(1, false);
     net.run_until(SECOND + 20 * MS);
     assert!(net.is_whole() && net.is_forest());
     assert_eq!(net.flood(2, MacAddr::BROADCAST), [0, 1, 3]);
     assert_eq!(net.flood(1, MacAddr::BROADCAST), [0, 2, 3]);
-    // Back again: the better way is taken again.
+    // Back again: the better path is taken again.
     net.set(1, true);
     net.run_until(2 * SECOND);
     assert!(net.is_whole() && net.is_forest());
@@ -304,13 +304,13 @@ fn stations_are_forgotten_when_the_topology_changes() {
     for host in 0..3 {
         net.flood(host, MacAddr::BROADCAST);
     }
-    assert_eq!(net.flood(1, station(2)), [2], "known on the way over switch 0");
+    assert_eq!(net.flood(1, station(2)), [2], "known over switch 0");
     net.set(2, false);
     net.run_until(SECOND + 10 * MS);
     assert_eq!(
         net.flood(1, station(2)),
         [0, 2],
-        "flooded: nobody knows any more where it is"
+        "flooded: no switch knows any more where it is"
     );
     net.flood(2, station(1));
     assert_eq!(net.flood(1, station(2)), [2]);
@@ -344,7 +344,7 @@ fn edge_ports_forward_at_once_and_stop_being_edges_when_a_bridge_is_behind_them(
     let status = |switch: &Switch, port| switch.spanning_tree_port(port).unwrap();
     assert_eq!(status(&switch, a).state, PortState::Forwarding);
     assert!(status(&switch, a).edge);
-    // Somebody joins two of them by a bridge that passes BPDUs on: one of the two is closed.
+    // Two of them are joined by a bridge that passes BPDUs on: one of the two is closed.
     let mut now = 0;
     for _ in 0..5 {
         now += SECOND;
@@ -432,7 +432,7 @@ fn frames_to_bridges_that_are_no_bpdus_are_counted_and_any_bytes_are_answered() 
     assert_eq!(
         switch.forward(Time::ZERO, port, &nonsense, 60),
         Forward::Taken,
-        "BPDUs are for the switch all the same"
+        "BPDUs are for the switch nevertheless"
     );
 }
 

@@ -15,7 +15,7 @@ const AGEING_NS: u64 = 1000;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// `count` times the same frame, each `gap_ns` after the one before.
+    /// One frame `count` times, each `gap_ns` after the one before.
     Frames {
         ingress: u16,
         dst: u8,

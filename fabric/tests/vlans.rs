@@ -28,7 +28,7 @@ fn tagged(dst: MacAddr, src: MacAddr, tci: u16) -> Vec<u8> {
 }
 
 /// Where a decision leads, and what happens to the tag there.
-fn ways(switch: &Switch, ingress: PortId, forward: Forward) -> BTreeMap<Egress, TagChange> {
+fn egresses(switch: &Switch, ingress: PortId, forward: Forward) -> BTreeMap<Egress, TagChange> {
     let kept = |egress| (egress, TagChange::Keep);
     match forward {
         Forward::Several => switch
@@ -66,13 +66,16 @@ impl Bench {
             .forward(Time::from_nanos(self.now), from, frame, frame.len() + 46)
         {
             Forward::Drop(reason) => Err(reason),
-            forward => Ok(ways(&self.switch, from, forward)),
+            forward => Ok(egresses(&self.switch, from, forward)),
         }
     }
 }
 
-fn to(ways: &[(PortId, TagChange)]) -> BTreeMap<Egress, TagChange> {
-    ways.iter().map(|(port, tag)| (Egress::Local(*port), *tag)).collect()
+fn to(egresses: &[(PortId, TagChange)]) -> BTreeMap<Egress, TagChange> {
+    egresses
+        .iter()
+        .map(|(port, tag)| (Egress::Local(*port), *tag))
+        .collect()
 }
 
 #[test]
@@ -82,7 +85,7 @@ fn frames_stay_in_their_vlan_and_leave_as_each_port_wants_them() {
     let also_ten = bench.port(Some(PortVlans::access(vlan(10))));
     let twenty = bench.port(Some(PortVlans::access(vlan(20))));
     let trunk = bench.port(Some(PortVlans::trunk(Some(vlan(20)), vlans(&[10, 30]))));
-    // Nobody said anything about this one: VLAN 1.
+    // Nothing was set for this one: VLAN 1.
     let plain = bench.port(None);
     let broadcast = header(MacAddr::BROADCAST, station(1));
     assert_eq!(
@@ -315,7 +318,7 @@ proptest! {
                     };
                     let expected = model.forward(ingress, (dst, src), tci);
                     let got = bench.send(PortId(ingress), &frame);
-                    let got = got.map(|ways| ways.into_iter().map(|(egress, tag)| match egress {
+                    let got = got.map(|egresses| egresses.into_iter().map(|(egress, tag)| match egress {
                         Egress::Local(port) => (port.0, tag),
                         Egress::Trunk(_) => unreachable!("no trunk"),
                     }).collect::<BTreeMap<_, _>>());
@@ -375,10 +378,10 @@ mod aggregates {
         frame
     }
 
-    fn way(bench: &mut Bench, from: PortId, frame: &[u8]) -> TrunkId {
-        let ways = bench.send(from, frame).unwrap();
-        match ways.keys().next() {
-            Some(Egress::Trunk(trunk)) if ways.len() == 1 => *trunk,
+    fn trunk_of(bench: &mut Bench, from: PortId, frame: &[u8]) -> TrunkId {
+        let egresses = bench.send(from, frame).unwrap();
+        match egresses.keys().next() {
+            Some(Egress::Trunk(trunk)) if egresses.len() == 1 => *trunk,
             other => panic!("{other:?}"),
         }
     }
@@ -387,9 +390,9 @@ mod aggregates {
     fn flows_are_spread_keep_their_trunk_and_move_only_when_it_goes() {
         let (mut bench, card, trunks) = bench();
         let flows: Vec<_> = (0..300).map(|port| udp(1, 2, port)).collect();
-        let before: Vec<_> = flows.iter().map(|frame| way(&mut bench, card, frame)).collect();
+        let before: Vec<_> = flows.iter().map(|frame| trunk_of(&mut bench, card, frame)).collect();
         for trunk in 0..3 {
-            let share = before.iter().filter(|way| **way == TrunkId(trunk)).count();
+            let share = before.iter().filter(|trunk_of| **trunk_of == TrunkId(trunk)).count();
             assert!(
                 (70..=130).contains(&share),
                 "{share} of 300 flows over one of three trunks"
@@ -397,16 +400,16 @@ mod aggregates {
         }
         // It is heard over any of them, and known afterwards on the aggregate.
         bench.send(trunks[2], &udp(2, 1, 7)).unwrap();
-        let known: Vec<_> = flows.iter().map(|frame| way(&mut bench, card, frame)).collect();
+        let known: Vec<_> = flows.iter().map(|frame| trunk_of(&mut bench, card, frame)).collect();
         assert_eq!(known, before);
         bench.switch.set_port_up(trunks[0], false);
         for (frame, before) in flows.iter().zip(&before) {
-            let after = way(&mut bench, card, frame);
+            let after = trunk_of(&mut bench, card, frame);
             assert_ne!(after, TrunkId(0));
             assert!(*before == TrunkId(0) || after == *before, "no other flow moves");
         }
         bench.switch.set_port_up(trunks[0], true);
-        let again: Vec<_> = flows.iter().map(|frame| way(&mut bench, card, frame)).collect();
+        let again: Vec<_> = flows.iter().map(|frame| trunk_of(&mut bench, card, frame)).collect();
         assert_eq!(again, before);
     }
 
@@ -414,7 +417,7 @@ mod aggregates {
     fn a_broadcast_takes_one_trunk_and_never_comes_back() {
         let (mut bench, card, trunks) = bench();
         let frame = header(MacAddr::BROADCAST, station(1));
-        way(&mut bench, card, &frame);
+        trunk_of(&mut bench, card, &frame);
         let back = header(MacAddr::BROADCAST, station(2));
         for trunk in trunks {
             assert_eq!(bench.send(trunk, &back), Ok(to(&[(card, TagChange::Keep)])));
@@ -426,7 +429,7 @@ mod aggregates {
         assert_eq!(bench.send(card, &frame), Ok(to(&[])));
         assert!(
             bench.switch.table(Time::ZERO).all(|entry| entry.mac == station(1)),
-            "nobody is behind it"
+            "no station is behind it"
         );
     }
 

@@ -1,7 +1,7 @@
 //! Instructions per packet of the receive pipeline, for each strategy, in batches of 64 as `vnicd` takes them.
 //!
-//! Counted by Callgrind (`gungraun`), so the figures are the same on a busy machine. Run with `cargo bench -p firmware`;
-//! needs valgrind and `gungraun-runner` of the same version as the library.
+//! Counted by Callgrind (`gungraun`), so a busy machine changes no figure. Run with `cargo bench -p firmware`;
+//! needs valgrind and `gungraun-runner` in the version of the library.
 
 // gungraun's macros make public items without documentation.
 #![allow(missing_docs)]
@@ -10,7 +10,7 @@ use std::hint::black_box;
 
 use ether::Time;
 use firmware::{
-    Coalescing, DmaModel, Event, Firmware, FirmwareConfig, MisorderSettings, PacketInfo, PipelineConfig, RxPipeline,
+    Card, CardConfig, Coalescing, DmaModel, Event, MisorderSettings, PacketInfo, PipelineConfig, RxPipeline,
     SteeringMode, SteeringSettings, StrategyKind,
 };
 use gungraun::prelude::*;
@@ -101,10 +101,10 @@ fn classify_64(ether_type: u16) -> u32 {
 }
 
 /// A card with so many queues, all ready, and the header of a frame for it.
-fn steered(queue_pairs: u16, mode: SteeringMode, ether_type: u16) -> (Firmware, [u8; firmware::INLINE_HEADER_LEN]) {
-    let mut nic = Firmware::new(FirmwareConfig {
+fn steered(queue_pairs: u16, mode: SteeringMode, ether_type: u16) -> (Card, [u8; firmware::INLINE_HEADER_LEN]) {
+    let mut nic = Card::new(CardConfig {
         queue_pairs,
-        ..FirmwareConfig::default()
+        ..CardConfig::default()
     });
     let settings = SteeringSettings {
         mode,
@@ -129,7 +129,7 @@ fn steered(queue_pairs: u16, mode: SteeringMode, ether_type: u16) -> (Firmware, 
 #[bench::ipv4_tcp(args = (4, SteeringMode::Endpoint, 0x0800), setup = steered)]
 #[bench::ipv6_tcp(args = (4, SteeringMode::Endpoint, 0x86dd), setup = steered)]
 #[bench::off(args = (4, SteeringMode::Off, 0x0800), setup = steered)]
-fn steer_64((mut nic, header): (Firmware, [u8; firmware::INLINE_HEADER_LEN])) -> Firmware {
+fn steer_64((mut nic, header): (Card, [u8; firmware::INLINE_HEADER_LEN])) -> Card {
     for _ in 0..BATCH {
         black_box(nic.steering_mut().queue(black_box(&header)));
     }
@@ -137,7 +137,7 @@ fn steer_64((mut nic, header): (Firmware, [u8; firmware::INLINE_HEADER_LEN])) ->
 }
 
 /// A card whose injector has this degree, and the header of a fragment of a medium message.
-fn misordering(degree: u8) -> (Firmware, [u8; firmware::INLINE_HEADER_LEN]) {
+fn misordering(degree: u8) -> (Card, [u8; firmware::INLINE_HEADER_LEN]) {
     let (mut nic, mut header) = steered(1, SteeringMode::Flow, 0x86df);
     nic.misorder_mut()
         .set(MisorderSettings::of_degree(degree))
@@ -155,7 +155,7 @@ fn misordering(degree: u8) -> (Firmware, [u8; firmware::INLINE_HEADER_LEN]) {
 #[library_benchmark]
 #[bench::off(args = (0), setup = misordering)]
 #[bench::degree_3(args = (3), setup = misordering)]
-fn misorder_64((mut nic, header): (Firmware, [u8; firmware::INLINE_HEADER_LEN])) -> Firmware {
+fn misorder_64((mut nic, header): (Card, [u8; firmware::INLINE_HEADER_LEN])) -> Card {
     for _ in 0..BATCH {
         black_box(nic.misorder_mut().sent(black_box(&header)));
     }

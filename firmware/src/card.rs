@@ -1,24 +1,24 @@
-//! One card: the composition, the one place where its mechanisms meet.
+//! One card, the composition of its mechanisms.
 //!
 //! Frames themselves pass by: the driver asks what a frame means and tells the queue that it arrived. What a mechanism does is
 //! in its own file; here is only who has what, and how all of them are reached.
 
+mod group_requests;
+mod in_band_control;
 mod timed;
-
-pub(crate) use timed::WATCHDOG_DELAY_SENTENCE;
 
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
-use ether::{EtherType, MacAddr, Time};
+use ether::Time;
 
 use crate::{
     Coalescing, CoalescingChange, CoalescingError, DmaModel, Misorder, PipelineConfig, RxCounters, RxPipeline,
     Steering,
-    control::{CONTROL_FRAME_MAX, ControlCounters, GroupWishes, RateLimit},
+    control::{CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, ControlCounters, GroupWishes, RateLimit},
     copy_engine::{CopyEngine, CopyEngineConfig},
     multicast::Multicast,
-    recorder::{RECORDER_EVENTS_MIN, RecordKind, Tape},
+    recorder::{FlightRecorder, RECORDER_EVENTS_MIN, RecordKind},
     timers::Timers,
 };
 
@@ -27,7 +27,7 @@ pub const QUEUE_PAIRS_MAX: u16 = 64;
 
 /// What a card starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FirmwareConfig {
+pub struct CardConfig {
     /// Number of receive queues, brought to 1 … [`QUEUE_PAIRS_MAX`].
     pub queue_pairs: u16,
     /// Coalescing of every queue.
@@ -40,7 +40,7 @@ pub struct FirmwareConfig {
     pub timer_ns_min: u64,
 }
 
-impl Default for FirmwareConfig {
+impl Default for CardConfig {
     fn default() -> Self {
         Self {
             queue_pairs: 1,
@@ -67,7 +67,7 @@ impl core::error::Error for UnknownQueue {}
 ///
 /// Each mechanism is a machine in a file or folder of its own, testable alone, in one field here and reached by one method; none knows
 /// another. All of them are driven alike: *events* are calls with the time, *actions* come out of `poll` until it says `None`, and
-/// [`Firmware::next_event`] is when somebody should poll again.
+/// [`Card::next_event`] is when the driver should poll again.
 ///
 /// | machine | events in | actions out |
 /// |---|---|---|
@@ -79,24 +79,24 @@ impl core::error::Error for UnknownQueue {}
 /// | [`copy_engine_mut`](Self::copy_engine_mut), of a self-connected card | `submit`, `fail`, `reset` | [`CopyAction`](crate::copy_engine::CopyAction) |
 /// | [`handle_control`](Self::handle_control), what the guest asks of all of these | a control frame | the reply |
 #[derive(Clone, Debug)]
-pub struct Firmware {
+pub struct Card {
     rx: Box<[RxPipeline]>,
     steering: Steering,
     misorder: Misorder,
     timers: Timers,
     multicast: Multicast,
-    pub(crate) group_wishes: GroupWishes,
-    pub(crate) rate_limit: RateLimit,
-    pub(crate) control_counters: ControlCounters,
+    group_wishes: GroupWishes,
+    rate_limit: RateLimit<CONTROL_REPLIES_PER_S, CONTROL_REPLIES_BURST>,
+    control_counters: ControlCounters,
     /// Only on a card whose output is wired to its input.
     copy_engine: Option<CopyEngine>,
     /// Events of the card that are no queue's.
-    tape: Tape,
+    recorder: FlightRecorder,
 }
 
-impl Firmware {
+impl Card {
     /// A card with idle queues.
-    pub fn new(config: FirmwareConfig) -> Self {
+    pub fn new(config: CardConfig) -> Self {
         let pipeline = PipelineConfig {
             coalescing: config.coalescing,
             dma: config.dma,
@@ -115,7 +115,7 @@ impl Firmware {
             rate_limit: RateLimit::new(),
             control_counters: ControlCounters::default(),
             copy_engine: None,
-            tape: Tape::default(),
+            recorder: FlightRecorder::default(),
         }
     }
 
@@ -123,42 +123,42 @@ impl Firmware {
     /// Allocates its rings, one per queue and one for the card.
     pub fn start_recorder(&mut self, events: usize) {
         let each = (events / (self.rx.len() + 1)).max(RECORDER_EVENTS_MIN);
-        self.tape.start(0, each);
+        self.recorder.start(0, each);
         (0..)
             .zip(&mut self.rx)
-            .for_each(|(queue, rx)| rx.tape.start(queue, each));
+            .for_each(|(queue, rx)| rx.recorder.start(queue, each));
     }
 
     /// Switches the flight recorder off and forgets what it holds.
     pub fn stop_recorder(&mut self) {
-        self.tape.stop();
-        self.rx.iter_mut().for_each(|rx| rx.tape.stop());
+        self.recorder.stop();
+        self.rx.iter_mut().for_each(|rx| rx.recorder.stop());
     }
 
     /// True while the flight recorder is on.
     #[inline]
     pub fn is_recording(&self) -> bool {
-        self.tape.is_on()
+        self.recorder.is_on()
     }
 
     /// Takes what the flight recorder holds: appends the bytes of its records to `out`, queue by queue, each in its order. To
     /// be called more often than the rings are full, or events are overwritten (which [`RecordKind::Lost`] says).
     pub fn drain_recorder(&mut self, out: &mut Vec<u8>) {
-        self.tape.drain_to(out);
-        self.rx.iter_mut().for_each(|rx| rx.tape.drain_to(out));
+        self.recorder.drain_to(out);
+        self.rx.iter_mut().for_each(|rx| rx.recorder.drain_to(out));
     }
 
     /// For the flight recorder: the card sent `frames` of its guest on, `bytes` in all.
     #[inline]
     pub fn note_forwarded(&mut self, now: Time, frames: u32, bytes: u64) {
-        self.tape.note(now, RecordKind::Forward, frames, bytes);
+        self.recorder.note(now, RecordKind::Forward, frames, bytes);
     }
 
     /// For the flight recorder: a frame was dropped, for a reason that has this `code` with the driver.
     #[inline]
     pub fn note_dropped(&mut self, now: Time, code: u8) {
-        if self.tape.is_on() {
-            self.tape.note_drop(now, code);
+        if self.recorder.is_on() {
+            self.recorder.note_drop(now, code);
         }
     }
 
@@ -185,7 +185,7 @@ impl Firmware {
     /// The pipeline of a receive queue.
     ///
     /// # Panics
-    /// If there is no such queue; see [`Firmware::queue_pairs`].
+    /// If there is no such queue; see [`Card::queue_pairs`].
     #[inline]
     pub fn rx(&mut self, queue: u16) -> &mut RxPipeline {
         &mut self.rx[usize::from(queue)]
@@ -322,30 +322,6 @@ impl Firmware {
         (next != Time::MAX).then_some(next)
     }
 
-    /// True for a frame that the guest sends to its card (EtherType 0x88B5, to the card's own address): it ends here and
-    /// goes to [`Firmware::handle_control`]. All others of that type are somebody else's, and go on. `header` are the first
-    /// bytes of the frame.
-    #[inline]
-    pub fn is_control(header: &[u8]) -> bool {
-        header.get(12..14) == Some(&EtherType::CARD_CONTROL.0.to_be_bytes()) && header[..6] == MacAddr::CARD.0
-    }
-
-    /// Answers a control frame of the guest; `docs/spec/card-control.md` says how.
-    ///
-    /// `frame` is the whole frame, or at least its first [`CONTROL_FRAME_MAX`] + 1 bytes. Returns the length of the reply written to
-    /// `reply`, a frame for the guest's receive queue 0; 0 = no reply (which is counted, see [`Firmware::control_counters`]).
-    /// Settings may have changed: poll the queues. A request that concerns others is answered later, see
-    /// [`Firmware::take_group_request`].
-    pub fn handle_control(&mut self, now: Time, frame: &[u8], reply: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
-        self.group_wishes.forget();
-        crate::control::serve(self, now, frame, reply)
-    }
-
-    /// What became of control frames.
-    pub fn control_counters(&self) -> &ControlCounters {
-        &self.control_counters
-    }
-
     fn selected(&mut self, queue: Option<u16>) -> Result<&mut [RxPipeline], UnknownQueue> {
         match queue {
             None => Ok(&mut self.rx),
@@ -367,7 +343,7 @@ pub enum ChangeError {
     Value(CoalescingError),
     /// The watchdog's delay is neither 0 nor within what this card allows.
     WatchdogDelay {
-        /// The shortest delay, see [`Firmware::watchdog_ns_min`].
+        /// The shortest delay, see [`Card::watchdog_ns_min`].
         ns_min: u64,
     },
 }

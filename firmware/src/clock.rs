@@ -69,7 +69,7 @@ enum State {
     Ticking,
     /// A tick came and the host's state was asked for.
     Asked { at: Time },
-    /// The host's state, of when it was asked for, is on its way to the card.
+    /// The host's state, of when it was asked for, is in flight to the card.
     Fetching {
         state: ClockState,
         asked_at: Time,

@@ -78,11 +78,11 @@ pub struct RxCounts {
     pub discarded: u64,
     /// Packets that the host had processed before any interrupt announced them, as the polling watchdog found.
     pub polled: u64,
-    /// Packets refused because too many were on their way into host memory.
+    /// Packets refused because too many were in flight to host memory.
     pub refused_full: u64,
     /// Interrupts decided, by [`Reason::index`].
     pub decided: [u64; Reason::COUNT],
-    /// Times that the interrupt for a marked packet was put off because other packets were on their way.
+    /// Times that the interrupt for a marked packet was put off because other packets were in flight.
     pub deferred: u64,
     /// Decided interrupts that the driver's ring state did not want.
     pub suppressed: u64,

@@ -18,7 +18,7 @@ weft_settings::settings! {
     /// How the card's DMA behaves.
     ///
     /// A transfer takes an engine for `setup_ns`, then the bus (shared by all engines, first come first served) for the
-    /// length of the frame at `rate_bps`. Up to `parallelism` transfers are under way at once. Completions are in order of
+    /// length of the frame at `rate_bps`. Up to `parallelism` transfers are in flight at once. Completions are in order of
     /// arrival. [`DmaModel::ZERO`], the default, models nothing: a transfer completes at the first poll after it was
     /// submitted, so frames that are taken in one batch have all arrived before the first of them completes.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl DmaEngines {
         self.model
     }
 
-    /// Changes the model for transfers submitted from now on; those under way keep their times.
+    /// Changes the model for transfers submitted from now on; those in flight keep their times.
     pub(crate) fn set_model(&mut self, model: DmaModel) {
         self.model = model.clamped();
         // A new set of engines is idle but for what is still on the bus, which `last` stands for.
@@ -182,7 +182,7 @@ impl DmaEngines {
     }
 
     /// Submits a transfer of `len` bytes at `now` and says when it completes.
-    // Kept out of the way of cards without modelled times.
+    // Out of line, since most cards model no times.
     #[inline(never)]
     pub(crate) fn submit(&mut self, now: Time, len: u32) -> Time {
         let DmaModel {

@@ -1,7 +1,7 @@
 //! Interrupts and the reasons for them.
 //!
 //! A decision of the firmware, not a signal: whether the guest's driver wants the call, and what became of it, is the
-//! driver's business (`papers.md` M-GF10 keeps *decided*, *suppressed*, *signalled* and *taken* apart).
+//! driver's business (`papers.md` M-GF10 distinguishes *decided*, *suppressed*, *signalled* and *taken*).
 
 use alloc::{format, string::String};
 use core::{fmt, str::FromStr};
@@ -23,7 +23,7 @@ pub enum Reason {
     Timeout = 2,
     /// As many packets as the count limit allows were waiting.
     Count = 3,
-    /// A marked packet's interrupt had been put off while other packets were on their way, and the last of them came.
+    /// A marked packet's interrupt had been put off while other packets were in flight, and the last of them came.
     Deferred = 4,
     /// The polling watchdog found a host that does not poll.
     Watchdog = 5,

@@ -32,7 +32,7 @@ mod steering;
 pub mod timers;
 pub mod watchdog;
 
-pub use card::{ChangeError, Firmware, FirmwareConfig, QUEUE_PAIRS_MAX, UnknownQueue};
+pub use card::{Card, CardConfig, ChangeError, QUEUE_PAIRS_MAX, UnknownQueue};
 pub use coalescing::{AdaptiveState, Coalescing, CoalescingChange, CoalescingError, StrategyKind, UnknownStrategy};
 pub use control::CONTROL_FRAME_MAX;
 pub use counters::{Histogram, RxCounters, RxCounts};

@@ -11,7 +11,7 @@ use crate::mxoe_header::{MARK, Partner, Sent, TYPE_OFFSET};
 pub const MISORDER_DEGREE_MAX: u8 = 31;
 
 /// For how many pairs of endpoints a card remembers that marks are understood and which message's mark it moved. More than
-/// the endpoints of a node talk to at once; where two pairs meet in one place, the later takes it, and the other one's mark
+/// the endpoints of a node talk to at once; where two pairs have one place, the later takes it, and the other one's mark
 /// stays where it is until its next marked frame.
 pub const MISORDER_PARTNERS: usize = 256;
 
@@ -39,7 +39,7 @@ impl MisorderSettings {
 pub struct MisorderCounters {
     /// Messages whose mark was set on fragment N − X.
     pub moved: u64,
-    /// Last fragments that lost their mark, since fragment N − X of the same message had got it.
+    /// Last fragments that lost their mark, since fragment N − X of their message had got it.
     pub cleared: u64,
     /// Last fragments that kept their mark: the message has no fragment N − X, or it was not known yet, when that one was
     /// sent, that the receiver understands marks.
@@ -193,6 +193,6 @@ impl Misorder {
 
 /// Where a partner is remembered.
 const fn place(partner: Partner) -> usize {
-    // The golden ratio in 64 bits: neighbouring endpoints and addresses fall far apart.
+    // The golden ratio in 64 bits: neighbouring endpoints and addresses fall far from each other.
     (partner.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % MISORDER_PARTNERS
 }

@@ -9,7 +9,7 @@ pub(crate) const TYPE_OFFSET: usize = 16;
 /// The mark within the packet type; all type codes are below 0x40 (section 15).
 pub(crate) const MARK: u8 = 0x80;
 
-/// Packet types that the card tells apart (section 2).
+/// Packet types that the card distinguishes (section 2).
 mod kind {
     pub(super) const TRUC: u8 = 35;
     pub(super) const CONNECT: u8 = 36;
@@ -24,7 +24,7 @@ mod kind {
 
 /// Destination endpoint of types 35 – 41 and 43.
 const DST_ENDPOINT_OFFSET: usize = 17;
-/// Source endpoint of the same types.
+/// Source endpoint of these types.
 const SRC_ENDPOINT_OFFSET: usize = 18;
 /// Destination endpoint of NACK_LIB.
 const NACK_LIB_ENDPOINT_OFFSET: usize = 25;
@@ -35,7 +35,7 @@ const MAGIC_XOR: u8 = 0x80;
 
 /// Total length of a MEDIUM message: u32 in native mode, u16 and two bytes of padding in wire mode (section 5.3).
 const MEDIUM_LENGTH_OFFSET: usize = 20;
-/// Sequence number of a MEDIUM message, the same in all its fragments.
+/// Sequence number of a MEDIUM message, which all its fragments carry.
 const MEDIUM_SEQUENCE_OFFSET: usize = 24;
 /// Bytes of data in this fragment.
 const MEDIUM_FRAGMENT_LENGTH_OFFSET: usize = 40;

@@ -8,13 +8,13 @@ use ether::Time;
 
 use crate::PacketInfo;
 
-/// How many packets of one queue may be on their way into host memory.
+/// How many packets of one queue may be in flight to host memory.
 ///
-/// Each of them holds a receive descriptor of the guest; 1024 is the largest receive ring that QEMU gives such a card.
+/// Each of them occupies a receive descriptor of the guest; 1024 is the largest receive ring that QEMU gives such a card.
 /// A power of two, so that positions wrap with a mask.
 pub const PENDING_MAX: usize = 1024;
 
-/// A packet on its way.
+/// A packet in flight to host memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub(crate) arrived: Time,
@@ -146,7 +146,7 @@ impl PendingRing {
         Some(slot)
     }
 
-    /// An empty ring starts over, so that small batches stay in the same few cache lines.
+    /// An empty ring starts over, so that small batches stay in a few cache lines.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.head = 0;

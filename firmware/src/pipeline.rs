@@ -2,7 +2,7 @@
 //!
 //! It decides when an interrupt is due and why. It is also the guard around the strategies: no interrupt before a DMA has
 //! completed, no packet unannounced for longer than the time-out (or its own DMA, if that takes longer). It moves no bytes
-//! and signals nobody; whoever drives it does.
+//! and signals no guest; its driver does.
 
 mod polled;
 mod settings;
@@ -16,7 +16,7 @@ use crate::{
     coalescing::{Action, Active, Attention, Completion, Oldest, Selection, Together},
     dma::DmaEngines,
     pending::{AT_POLL, PENDING_MAX, PendingRing, Slot},
-    recorder::{RecordKind, Tape},
+    recorder::{FlightRecorder, RecordKind},
     watchdog::Watchdog,
 };
 use settings::Delay;
@@ -30,7 +30,7 @@ pub struct PipelineConfig {
     pub dma: DmaModel,
 }
 
-/// [`PENDING_MAX`] packets are on their way into host memory; the packet was not taken, and counted as refused.
+/// [`PENDING_MAX`] packets are in flight to host memory; the packet was not taken, and counted as refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PipelineFull;
 
@@ -38,7 +38,7 @@ impl fmt::Display for PipelineFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{PENDING_MAX} packets are on their way into host memory; the packet was not taken"
+            "{PENDING_MAX} packets are in flight to host memory; the packet was not taken"
         )
     }
 }
@@ -104,7 +104,7 @@ pub struct Pipeline<S> {
     latest: Time,
     sequence: u64,
     counters: RxCounters,
-    pub(crate) tape: Tape,
+    pub(crate) recorder: FlightRecorder,
 }
 
 impl<S: Selection> Pipeline<S> {
@@ -131,7 +131,7 @@ impl<S: Selection> Pipeline<S> {
             latest: Time::ZERO,
             sequence: 0,
             counters: RxCounters::default(),
-            tape: Tape::default(),
+            recorder: FlightRecorder::default(),
         }
     }
 
@@ -162,7 +162,7 @@ impl<S: Selection> Pipeline<S> {
             completes_at,
             packet,
         });
-        if self.tape.is_on() {
+        if self.recorder.is_on() {
             self.record_arrival(arrived, packet);
         }
         if self.unannounced_since.is_none() {
@@ -192,9 +192,10 @@ impl<S: Selection> Pipeline<S> {
         let arrived = now.max(self.latest);
         self.latest = arrived;
         let added = self.pending.extend(arrived, packets);
-        self.tape.note(arrived, RecordKind::Arrive, count as u32, added.bytes);
+        self.recorder
+            .note(arrived, RecordKind::Arrive, count as u32, added.bytes);
         if added.marked != 0 {
-            self.tape.note(arrived, RecordKind::Mark, added.marked as u32, 0);
+            self.recorder.note(arrived, RecordKind::Mark, added.marked as u32, 0);
         }
         let counts = self.counters.strategy_mut(self.coalescing.strategy);
         counts.packets += count as u64;
@@ -320,7 +321,7 @@ impl<S: Selection> Pipeline<S> {
             // In one step: neither the strategy nor the count limit has anything to say, or the strategy says it of all at once.
             self.decided_until = now;
             self.waiting += all;
-            self.tape.note(now, RecordKind::DmaEnd, all, 0);
+            self.recorder.note(now, RecordKind::DmaEnd, all, 0);
             let interrupt = if together { self.complete_together(now) } else { None };
             self.pending.clear();
             return (all, interrupt);
@@ -345,7 +346,7 @@ impl<S: Selection> Pipeline<S> {
         let (put_off, action) = self.strategy.completed_together(Together { at, marked, last });
         self.counters.strategy_mut(self.coalescing.strategy).deferred += u64::from(put_off);
         if put_off != 0 {
-            self.tape.note(at, RecordKind::Defer, put_off, 0);
+            self.recorder.note(at, RecordKind::Defer, put_off, 0);
         }
         match action {
             Action::Raise(reason) => Some(self.raise(at, reason)),
@@ -365,7 +366,7 @@ impl<S: Selection> Pipeline<S> {
         let packet = self.pending.pop()?.packet;
         self.decided_until = at;
         self.waiting += 1;
-        self.tape.note(at, RecordKind::DmaEnd, 1, 0);
+        self.recorder.note(at, RecordKind::DmaEnd, 1, 0);
         // A packet that arrives later than this completion may already be in the ring if the driver polls late.
         let others_pending = self.pending.front().is_some_and(|next| next.arrived <= at);
         match self.strategy.completed(Completion {
@@ -376,7 +377,7 @@ impl<S: Selection> Pipeline<S> {
             Action::Raise(reason) => return Some(self.raise_often(at, reason)),
             Action::Defer => {
                 self.counters.strategy_mut(self.coalescing.strategy).deferred += 1;
-                self.tape.note(at, RecordKind::Defer, 1, 0);
+                self.recorder.note(at, RecordKind::Defer, 1, 0);
             }
             Action::Wait => {}
         }
@@ -407,7 +408,7 @@ impl<S: Selection> Pipeline<S> {
         self.strategy.announced();
         self.counters.record(self.coalescing.strategy, &interrupt);
         self.restart_timer();
-        self.tape.note_raise(self.coalescing.strategy, &interrupt);
+        self.recorder.note_raise(self.coalescing.strategy, &interrupt);
         interrupt
     }
 
@@ -415,12 +416,12 @@ impl<S: Selection> Pipeline<S> {
     #[cold]
     #[inline(never)]
     fn record_arrival(&mut self, arrived: Time, packet: PacketInfo) {
-        self.tape.note(arrived, RecordKind::Arrive, 1, packet.len.into());
+        self.recorder.note(arrived, RecordKind::Arrive, 1, packet.len.into());
         if packet.marked {
-            self.tape.note(arrived, RecordKind::Mark, 1, 0);
+            self.recorder.note(arrived, RecordKind::Mark, 1, 0);
         }
         if !self.dma.is_zero() {
-            self.tape.note(self.dma.last_started(), RecordKind::DmaStart, 1, 0);
+            self.recorder.note(self.dma.last_started(), RecordKind::DmaStart, 1, 0);
         }
     }
 
@@ -441,7 +442,7 @@ impl<S: Selection> Pipeline<S> {
         };
     }
 
-    // Out of the way of strategies that leave the delay alone.
+    // Out of line, since most strategies leave the delay alone.
     #[inline(never)]
     fn chosen_delay_ns(&mut self, since: Time) -> u64 {
         let oldest = Oldest {

@@ -1,12 +1,15 @@
 //! The flight recorder: what a card did lately and when, in rings of fixed size that overwrite their oldest events.
 //!
-//! Off, it costs a test of a pointer here and there; on, one record per event, or per group of packets that have it at one
-//! instant. Nothing is allocated while it records. Who reads it, and what a picture of it looks like, is not here.
+//! While it is off, it costs a test of a pointer here and there; while it is on, one record per event, or per group of packets that
+//! have it at one instant. Nothing is allocated while it records. The reader, and the pictures that it makes, are not here.
 
-use alloc::{boxed::Box, vec, vec::Vec};
+mod flight_recorder;
+
+use alloc::{boxed::Box, vec};
+
 use ether::Time;
 
-use crate::{Interrupt, StrategyKind};
+pub(crate) use flight_recorder::FlightRecorder;
 
 /// Most events that a ring keeps: 6 MiB, and at a million packets per second a few hundred milliseconds.
 pub const RECORDER_EVENTS_MAX: usize = 1 << 18;
@@ -21,7 +24,7 @@ pub const RECORD_VERSION: u16 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum RecordKind {
-    /// So many (`number`) older events of this ring were overwritten before anybody read them.
+    /// So many (`number`) older events of this ring were overwritten before they were read.
     Lost = 0,
     /// Packets arrived for a receive queue: `count` of them, `bytes` in all.
     Arrive = 1,
@@ -31,7 +34,7 @@ pub enum RecordKind {
     DmaEnd = 3,
     /// Of the packets that arrived at this instant, `count` carry the latency-sensitive mark.
     Mark = 4,
-    /// The strategy put off the interrupt of a marked packet, since others are on their way (M-GF5).
+    /// The strategy put off the interrupt of a marked packet, since others are in flight (M-GF5).
     Defer = 5,
     /// An interrupt was decided: `detail` is its reason ([`ReasonOf::code`](crate::ReasonOf::code)), `count` the packets it announces, `number` which of the queue it is.
     Raise = 6,
@@ -41,7 +44,7 @@ pub enum RecordKind {
     Signal = 8,
     /// The card sent `count` frames of its guest on, `bytes` in all.
     Forward = 9,
-    /// A frame was dropped at this card; `detail` says why, in codes of whoever drives the firmware.
+    /// A frame was dropped at this card; `detail` says why, in codes of the driver.
     Drop = 10,
 }
 
@@ -183,7 +186,7 @@ pub struct Recorder {
     ring: Box<[Packed]>,
     /// Records written since the ring was last emptied.
     written: u64,
-    /// Records that were overwritten before anybody read them, since the recorder was made.
+    /// Records that were overwritten before they were read, since the recorder was made.
     overwritten: u64,
 }
 
@@ -200,7 +203,7 @@ impl Recorder {
         }
     }
 
-    /// Notes an event; one like the last at the same instant adds to it, but for interrupts.
+    /// Notes an event. One that is like the last, at one instant with it, adds to it; interrupts never do.
     pub fn note(&mut self, record: Record) {
         let Record {
             at,
@@ -282,70 +285,5 @@ impl Recorder {
         }
         self.overwritten += missing;
         self.written = 0;
-    }
-}
-
-/// A recorder that may be off: what a machine keeps.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tape {
-    recorder: Option<Box<Recorder>>,
-    /// The receive queue whose events these are.
-    queue: u16,
-}
-
-impl Tape {
-    /// Starts with an empty ring; one that runs already is emptied.
-    pub(crate) fn start(&mut self, queue: u16, events: usize) {
-        *self = Self {
-            recorder: Some(Box::new(Recorder::new(events))),
-            queue,
-        };
-    }
-
-    pub(crate) fn stop(&mut self) {
-        self.recorder = None;
-    }
-
-    #[inline]
-    pub(crate) fn is_on(&self) -> bool {
-        self.recorder.is_some()
-    }
-
-    /// Notes `count` packets of `bytes` in all.
-    #[inline]
-    pub(crate) fn note(&mut self, at: Time, kind: RecordKind, count: u32, bytes: u64) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.join(at, what(kind, 0, self.queue, count), bytes);
-        }
-    }
-
-    /// Notes an interrupt that was decided while `strategy` was configured.
-    #[inline]
-    pub(crate) fn note_raise(&mut self, strategy: StrategyKind, interrupt: &Interrupt) {
-        if let Some(recorder) = &mut self.recorder {
-            let Interrupt {
-                reason,
-                packets,
-                sequence,
-                decided_at,
-            } = *interrupt;
-            let code = reason.of(strategy).code();
-            recorder.put(decided_at, what(RecordKind::Raise, code, self.queue, packets), sequence);
-        }
-    }
-
-    /// Notes a dropped frame.
-    pub(crate) fn note_drop(&mut self, at: Time, code: u8) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.join(at, what(RecordKind::Drop, code, self.queue, 1), 0);
-        }
-    }
-
-    /// Appends the bytes of all records to `out` and empties the ring.
-    pub(crate) fn drain_to(&mut self, out: &mut Vec<u8>) {
-        if let Some(recorder) = &mut self.recorder {
-            out.reserve(recorder.len() * RECORD_LEN);
-            recorder.drain(|record| out.extend_from_slice(&record.to_bytes()));
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! The timers that a guest armed on its card: one-shot timers, and clocks for its soft timers (`papers.md` M-BV10).
 //!
-//! A bounded table. What an expiry looks like to the guest (a doorbell frame, an interrupt) is up to whoever drives the card;
+//! A bounded table. What an expiry looks like to the guest (a doorbell frame, an interrupt) is up to the driver of the card;
 //! the rule of one clock is in `clock`.
 
 use alloc::vec::Vec;
@@ -229,8 +229,8 @@ impl Timers {
         self.shortest_ns
     }
 
-    /// Arms timer number `timer` for `owner`, to ring after `period_ns` or every `period_ns`. One of the same number starts
-    /// anew.
+    /// Arms timer number `timer` for `owner`, to ring after `period_ns` or every `period_ns`. A timer that has this number already
+    /// starts anew.
     ///
     /// # Errors
     /// [`TimerError`].

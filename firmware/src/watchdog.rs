@@ -1,7 +1,7 @@
 //! The polling watchdog of one receive queue (`papers.md` M-BV8, M-BV9): interrupts only a host that does not poll.
 //!
 //! It knows times and counts. Packets, rings and the modelled DMA itself are not here: the pipeline composes it with
-//! coalescing (`pipeline/polled.rs`), and whoever drives the firmware reads the host's state when asked.
+//! coalescing (`pipeline/polled.rs`), and the driver of the firmware reads the host's state when asked.
 
 use ether::Time;
 
@@ -43,9 +43,9 @@ pub struct WatchdogCounters {
     pub cancelled: u64,
     /// Expiries at which the host had interrupts disabled: the timer started anew, no interrupt.
     pub restarted_disabled: u64,
-    /// Expiries at which the host had processed some packets since the last look: the timer started anew, no interrupt.
+    /// Expiries at which the host had processed some packets since the last check: the timer started anew, no interrupt.
     pub restarted_progress: u64,
-    /// Expiries at which all that was delivered had been processed and other packets were still on their way into host
+    /// Expiries at which all that was delivered had been processed and other packets were still in flight to host
     /// memory: the timer started anew, no interrupt.
     pub restarted_pending: u64,
     /// Expiries that interrupted the host; the timer started anew.
@@ -81,7 +81,7 @@ enum State {
     Running { since: Time },
     /// The timer expired and the host's state was asked for.
     Asked,
-    /// The host's state is on its way to the card.
+    /// The host's state is in flight to the card.
     Fetching { state: HostState, done_at: Time },
 }
 
@@ -158,7 +158,7 @@ impl Watchdog {
     /// What is to be done by `now`; to be called until it says `None`.
     ///
     /// `delivered` packets' DMAs have completed since the queue was made or last reset; `pending` says whether others are
-    /// under way. Both are looked at only when the fetched state has arrived.
+    /// in flight. Both are read only when the fetched state has arrived.
     pub fn poll(&mut self, now: Time, delivered: u64, pending: bool) -> Option<WatchdogAction> {
         match self.state {
             State::Running { since } if since.plus_nanos(self.delay_ns) <= now => {
@@ -183,7 +183,7 @@ impl Watchdog {
         }
     }
 
-    /// The three-way decision of M-BV8.
+    /// Decides between the three outcomes of M-BV8.
     fn decide(&mut self, state: HostState, at: Time, delivered: u64, pending: bool) -> Option<WatchdogAction> {
         let before = core::mem::replace(&mut self.processed, state.processed.min(delivered));
         self.state = State::Running { since: at };

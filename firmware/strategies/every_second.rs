@@ -8,7 +8,7 @@ use firmware::{
 /// Raises when two packets wait. One that stays alone has the time-out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EverySecond {
-    /// Packets since the last interrupt, whoever raised it.
+    /// Packets since the last interrupt, whatever raised it.
     waiting: u32,
 }
 

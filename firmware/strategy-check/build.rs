@@ -2,7 +2,7 @@
 
 use std::{env, fs, path::PathBuf, process::exit};
 
-/// What is checked where nobody names a file: the example.
+/// What is checked where no file is named: the example.
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../strategies/every_second.rs");
 
 fn main() {

@@ -2,15 +2,15 @@
 
 use ether::{MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, Coalescing, CoalescingChange, DmaModel, Event, Firmware, FirmwareConfig, HostState,
-    MisorderSettings, PENDING_MAX, PacketInfo, SteeringMode, SteeringSettings, StrategyKind,
+    CONTROL_FRAME_MAX, Card, CardConfig, Coalescing, CoalescingChange, DmaModel, Event, HostState, MisorderSettings,
+    PENDING_MAX, PacketInfo, SteeringMode, SteeringSettings, StrategyKind,
     clock::ClockState,
     control::Request,
     multicast::{Action, GroupTable, Multicast, Received, Tag, TreeShape, rows},
     timers::{TimerEvent, TimerKind},
 };
 
-fn traffic(nic: &mut Firmware, start_ns: u64) {
+fn traffic(nic: &mut Card, start_ns: u64) {
     let header = [0x80; 64];
     for batch in 0..500 {
         let now = Time::from_nanos(start_ns + batch * 10_000);
@@ -34,9 +34,9 @@ fn traffic(nic: &mut Firmware, start_ns: u64) {
 
 #[test]
 fn no_allocation_per_packet_control_frame_or_switch() {
-    let mut nic = Firmware::new(FirmwareConfig {
+    let mut nic = Card::new(CardConfig {
         queue_pairs: 2,
-        ..FirmwareConfig::default()
+        ..CardConfig::default()
     });
     nic.steering_mut().set_ready(0b11);
     nic.misorder_mut()
@@ -79,7 +79,7 @@ fn no_allocation_per_packet_control_frame_or_switch() {
     assert_eq!(info.count_total, 0, "allocations for {packets} packets");
 }
 
-/// The first bytes of frames that are steered and misordered in all ways: MXoE by endpoint, with marks and without, IP by
+/// The first bytes of frames that are steered and misordered by all rules: MXoE by endpoint, with marks and without, IP by
 /// flow, and what is neither.
 fn headers() -> [[u8; 64]; 5] {
     let mxoe = |kind: u8| {
@@ -106,9 +106,9 @@ fn headers() -> [[u8; 64]; 5] {
 
 #[test]
 fn m_gf6_m_gf9_m_bv8_m_bv10_no_allocation_while_steering_misordering_watching_and_ringing() {
-    let mut nic = Firmware::new(FirmwareConfig {
+    let mut nic = Card::new(CardConfig {
         queue_pairs: 4,
-        ..FirmwareConfig::default()
+        ..CardConfig::default()
     });
     nic.steering_mut().set_ready(0b1111);
     nic.misorder_mut()

@@ -2,7 +2,7 @@
 
 use ether::Time;
 use firmware::{
-    Coalescing, DmaModel, Event, Firmware, FirmwareConfig, PacketInfo, Reason, StrategyKind,
+    Card, CardConfig, Coalescing, DmaModel, Event, PacketInfo, Reason, StrategyKind,
     recorder::{RECORD_LEN, RECORDER_EVENTS_MAX, RECORDER_EVENTS_MIN, Record, RecordKind, Recorder},
 };
 
@@ -10,7 +10,7 @@ fn t(ns: u64) -> Time {
     Time::from_nanos(ns)
 }
 
-fn records(nic: &mut Firmware) -> Vec<Record> {
+fn records(nic: &mut Card) -> Vec<Record> {
     let mut bytes = Vec::new();
     nic.drain_recorder(&mut bytes);
     let (records, rest) = bytes.as_chunks::<RECORD_LEN>();
@@ -19,19 +19,19 @@ fn records(nic: &mut Firmware) -> Vec<Record> {
     records.iter().map(read).collect()
 }
 
-fn card(strategy: StrategyKind, dma: DmaModel) -> Firmware {
-    Firmware::new(FirmwareConfig {
+fn card(strategy: StrategyKind, dma: DmaModel) -> Card {
+    Card::new(CardConfig {
         queue_pairs: 2,
         coalescing: Coalescing {
             strategy,
             ..Coalescing::DEFAULT
         },
         dma,
-        ..FirmwareConfig::default()
+        ..CardConfig::default()
     })
 }
 
-fn poll(nic: &mut Firmware, queue: u16, now: u64) {
+fn poll(nic: &mut Card, queue: u16, now: u64) {
     while let Some(event) = nic.rx(queue).poll(t(now)) {
         let (Event::Interrupt(interrupt)
         | Event::Completed {

@@ -59,7 +59,7 @@ fn mixed() -> Rig {
     rig
 }
 
-/// The same with the flight recorders of both cards on.
+/// The benchmark above with the flight recorders of both cards on.
 fn recorded(mut rig: Rig) -> Rig {
     rig.record(0);
     rig.record(1);

@@ -1,4 +1,4 @@
-//! The virtio-net device behind a port: which features it offers, and what the vhost-user session does to its rings.
+//! The virtio-net device behind a port: which features it has, and what the vhost-user session does to its rings.
 //!
 //! It turns the session's calls into changes of a card. It knows no socket and moves no frame.
 
@@ -97,7 +97,7 @@ impl Device {
         }
     }
 
-    /// The feature bits offered to a frontend.
+    /// The feature bits that a frontend may ask for.
     pub fn backend_features(&self) -> u64 {
         self.state.features
     }

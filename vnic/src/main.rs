@@ -1,5 +1,6 @@
 //! `vnicd`: programmable network cards for QEMU guests, joined by an emulated switch, in one process.
-//! Reads the command line, puts the parts together, waits for the end, takes them apart. Decides nothing about frames.
+//!
+//! It reads the command line, starts the parts, waits for the end and stops them. It decides nothing about frames.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -53,7 +54,7 @@ struct Args {
     /// Serve Prometheus metrics over HTTP on a TCP port
     #[arg(long, value_name = "ADDR:PORT")]
     metrics_listen: Option<SocketAddr>,
-    /// Keep looking for work at most so many microseconds after the last, before sleeping; less where it does not pay off
+    /// Poll for at most N microseconds after the last frame before sleeping; for less where polling does not pay off
     #[arg(long, value_name = "N", default_value_t = FabricSettings::POLL_NS_DEFAULT / 1000,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     poll_us: u64,
@@ -62,29 +63,29 @@ struct Args {
     /// Longest time a packet waits for its interrupt, in microseconds
     #[arg(long, value_name = "N", default_value_t = 75, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
     delay_us: u64,
-    /// Packets after which an interrupt is raised at once (0: no such limit)
+    /// Number of waiting packets that raises an interrupt at once (0: no limit)
     #[arg(long, value_name = "N", default_value_t = 0)]
     frames: u32,
-    /// Queue pairs offered by ports named here
+    /// Queue pairs of ports named here
     #[arg(long, value_name = "N", default_value_t = 1)]
     queue_pairs: u16,
     /// Largest payload that ports named here take
     #[arg(long, value_name = "BYTES", default_value_t = MTU_MAX)]
     mtu: u32,
-    /// Offer no checksum and segmentation offloads on ports named here (a guest that loads XDP needs it)
+    /// Disable checksum and segmentation offloads on ports named here (a guest that loads XDP needs this)
     #[arg(long)]
     no_offloads: bool,
-    /// Form of the log on standard error
+    /// Format of the log on standard error
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
-    /// Say more (-v: sessions message by message, -vv: everything)
+    /// Log more (-v: sessions message by message, -vv: everything)
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum LogFormat {
-    /// Lines for people
+    /// Plain lines of text
     Text,
     /// JSON lines
     Json,
@@ -179,7 +180,7 @@ fn run(args: Args) -> Result<(), Failure> {
         .name("signals".to_owned())
         .spawn(move || {
             for signal in signals.forever() {
-                // Nobody listens any more once the process is ending.
+                // The receiver is gone once the process is ending.
                 let _ = signal_stop.send(Stop::Signal(signal));
             }
         })
@@ -218,7 +219,7 @@ fn serve(
     let _control = match &args.control {
         Some(path) => {
             let stop = stop.clone();
-            // The process is ending already if nobody listens.
+            // The process is ending already if the receiver is gone.
             let on_shutdown = Arc::new(move || drop(stop.send(Stop::Asked)));
             Some(vnic::control::serve(path, fabric.clone(), started, on_shutdown)?)
         }

@@ -22,7 +22,7 @@ use crate::session::socket::{ClaimError, ClaimedSocket};
 /// Longest request: what common scrapers send has a few hundred bytes.
 const REQUEST_LEN_MAX: usize = 8 << 10;
 
-/// Clients at the same time: a scraper or two, and a person.
+/// Clients that may be connected together: a scraper or two, and a person.
 const CLIENTS_MAX: usize = 8;
 
 /// How long a client may take for its request, and for reading the answer.
@@ -53,7 +53,7 @@ pub enum MetricsError {
 /// Serves metrics on a Unix socket.
 ///
 /// # Errors
-/// See [`MetricsError`].
+/// [`MetricsError`].
 pub fn serve_unix(path: &Path, fabric: Fabric) -> Result<Server, MetricsError> {
     serve(Place::Unix(ClaimedSocket::bind(path, Some(MODE))?), fabric)
 }
@@ -61,7 +61,7 @@ pub fn serve_unix(path: &Path, fabric: Fabric) -> Result<Server, MetricsError> {
 /// Serves metrics on a TCP port; everybody who reaches it may read them.
 ///
 /// # Errors
-/// See [`MetricsError`].
+/// [`MetricsError`].
 pub fn serve_tcp(address: SocketAddr, fabric: Fabric) -> Result<Server, MetricsError> {
     let listener = TcpListener::bind(address).map_err(|reason| MetricsError::Address { address, reason })?;
     if let Ok(address) = listener.local_addr() {
@@ -109,7 +109,7 @@ fn serve_client(mut socket: &Socket, registry: &Registry) -> io::Result<()> {
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|byte| *byte == b' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    // What a scraper was told to ask for in particular is not offered, and does no harm.
+    // A query in the target selects nothing, and does no harm.
     let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
     let respond = |status, kind, body: &str| respond(socket, method, status, kind, body);
     match (method, path) {
@@ -212,31 +212,37 @@ const COUNTERS: [Plain<PortStats, u64>; 30] = [
     ),
     (
         "port_watchdog_cancelled",
-        "Expiries at which all was processed",
+        "Expiries of the watchdog at which the guest had processed every packet",
         |port| port.watchdog.cancelled,
     ),
     (
         "port_watchdog_restarted_disabled",
-        "Expiries with interrupts disabled",
+        "Expiries of the watchdog with interrupts disabled",
         |port| port.watchdog.restarted_disabled,
     ),
-    ("port_watchdog_restarted_progress", "Expiries after progress", |port| {
-        port.watchdog.restarted_progress
-    }),
+    (
+        "port_watchdog_restarted_progress",
+        "Expiries of the watchdog after which the guest had made progress",
+        |port| port.watchdog.restarted_progress,
+    ),
     (
         "port_watchdog_restarted_pending",
-        "Expiries with only unfinished DMAs left",
+        "Expiries of the watchdog with only unfinished DMAs left",
         |port| port.watchdog.restarted_pending,
     ),
-    ("port_watchdog_fired", "Expiries that interrupted the guest", |port| {
-        port.watchdog.fired
-    }),
+    (
+        "port_watchdog_fired",
+        "Expiries of the watchdog that interrupted the guest",
+        |port| port.watchdog.fired,
+    ),
     ("port_timers_armed", "Timers that the guest armed on its card", |port| {
         port.timers.counters.armed
     }),
-    ("port_timers_disarmed", "Of these, disarmed", |port| {
-        port.timers.counters.disarmed
-    }),
+    (
+        "port_timers_disarmed",
+        "Timers that the guest disarmed on its card",
+        |port| port.timers.counters.disarmed,
+    ),
     ("port_timers_rung_once", "One-shot timers that rang", |port| {
         port.timers.counters.rung_once
     }),
@@ -258,9 +264,11 @@ const COUNTERS: [Plain<PortStats, u64>; 30] = [
         "Ticks of clocks that the card missed",
         |port| port.timers.counters.clocks.missed,
     ),
-    ("port_timers_lost", "Rings without a receive buffer", |port| {
-        port.timers.counters.lost
-    }),
+    (
+        "port_timers_lost",
+        "Timers that rang without a receive buffer",
+        |port| port.timers.counters.lost,
+    ),
 ];
 
 const QUEUE_COUNTERS: [Plain<QueueStats, u64>; 3] = [
@@ -272,16 +280,18 @@ const QUEUE_COUNTERS: [Plain<QueueStats, u64>; 3] = [
         "Interrupts decided for the receive queue",
         |queue| queue.decided,
     ),
-    ("queue_interrupts_signalled", "Of these, signalled", |queue| {
-        queue.signalled
-    }),
+    (
+        "queue_interrupts_signalled",
+        "Interrupts signalled for the receive queue",
+        |queue| queue.signalled,
+    ),
 ];
 
 const STATES: [Plain<PortInfo, bool>; 3] = [
     ("port_connected", "1 while a frontend is connected", |port| {
         port.connected
     }),
-    ("port_link_up", "1 while both ways of the link are up", |port| {
+    ("port_link_up", "1 while both directions of the link are up", |port| {
         port.link_up
     }),
     ("port_failed", "1 while the port does not work", |port| {
@@ -304,9 +314,11 @@ const ADAPTIVE: [Plain<AdaptiveStats, u64>; 4] = [
         "Times that the delay was made longer since adaptive moderation was selected",
         |queue| queue.state.longer,
     ),
-    ("port_adaptive_shorter", "Times that it was made shorter", |queue| {
-        queue.state.shorter
-    }),
+    (
+        "port_adaptive_shorter",
+        "Times that the delay was made shorter since adaptive moderation was selected",
+        |queue| queue.state.shorter,
+    ),
 ];
 
 /// Name, help and label of a metric that a port has once per label value, and the counters by that value.
@@ -330,7 +342,7 @@ const LABELLED: [Labelled; 13] = [
     }),
     (
         "port_rule_violations",
-        "What the guest did against the rules",
+        "Rules of the ring that the guest broke",
         "rule",
         |port| &port.rule_violations,
     ),

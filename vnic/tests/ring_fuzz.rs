@@ -100,7 +100,7 @@ fn arbitrary_rings_break_rules_but_nothing_else() {
     let ranges = REGIONS.map(|(addr, len)| (GuestAddress(addr), len));
     let memory = Arc::new(GuestMemoryMmap::<()>::from_ranges(&ranges).unwrap());
     let map = MemoryMap::new(Arc::clone(&memory), Arc::new(AtomicBool::new(false))).unwrap();
-    // A panic ends the test, nobody looks at the world afterwards.
+    // A panic ends the test, which does not read the world afterwards.
     let world = AssertUnwindSafe(World {
         memory,
         map,

@@ -41,8 +41,8 @@ fn visit(path: &Path, says_goodbye: bool) {
     frontend.set_owner().unwrap();
     let features = frontend.get_features().unwrap();
     frontend.set_features(features).unwrap();
-    let offered = frontend.get_protocol_features().unwrap();
-    frontend.set_protocol_features(offered).unwrap();
+    let features = frontend.get_protocol_features().unwrap();
+    frontend.set_protocol_features(features).unwrap();
     let memory = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&memory, MEMORY_LEN).unwrap();
     let region = VhostUserMemoryRegionInfo {
@@ -83,7 +83,7 @@ fn visit(path: &Path, says_goodbye: bool) {
     }
 }
 
-/// Numbers that look random and are the same in every run (xorshift64*).
+/// Numbers that look random and are equal in every run (xorshift64*).
 struct Numbers(u64);
 
 impl Numbers {
@@ -99,7 +99,7 @@ impl Numbers {
     }
 }
 
-/// A frontend that says what nobody should: often known requests with right sizes, in any order, with any files.
+/// A frontend that says what no frontend should: often known requests with right sizes, in any order, with any files.
 fn visit_oddly(path: &Path, numbers: &mut Numbers) {
     let Ok(mut stream) = UnixStream::connect(path) else {
         return;

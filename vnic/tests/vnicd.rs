@@ -1,4 +1,4 @@
-//! The binary as its user meets it: command line, exit codes, sockets that come and go.
+//! The binary as its user finds it: command line, exit codes, sockets that come and go.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -380,7 +380,7 @@ fn queues_that_a_guest_sets_one_by_one_are_told_and_remembered() {
         (daemon, answer["ok"].clone())
     };
     let (daemon, before) = in_force(&serde_json::json!({}));
-    assert_eq!(before.get("queues"), None, "all the same");
+    assert_eq!(before.get("queues"), None, "all queues alike");
     let mut guest = Frontend::start(FrontendConfig::connect(&socket)).unwrap();
     let mut watcher = watch(&control);
     let change = firmware::CoalescingChange {

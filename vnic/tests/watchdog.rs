@@ -11,7 +11,7 @@ use weft_vnic_testkit::{ControlClient, FRAME_LEN_MIN, Frontend, FrontendConfig, 
 /// Frames in each part of the test, and the time between them.
 const FRAMES: u32 = 300;
 const PACE: Duration = Duration::from_micros(100);
-/// Frames under way at most, after a pause of the machine too: half of what the receiver has buffers for, so that none is dropped.
+/// Frames in flight at most, after a pause of the machine too: half of what the receiver has buffers for, so that none is dropped.
 const UNDER_WAY: u32 = 128;
 
 /// A timer served later than this class of the histogram was not served in time.

@@ -1,10 +1,10 @@
 //! Explicit congestion notification (RFC 3168): telling the ends of a transport that a queue is long, without dropping.
 //!
-//! Changes one field of a frame that somebody else holds. When a queue is long is decided elsewhere.
+//! It changes one field of a frame that the caller has. When a queue is long is decided elsewhere.
 
 use crate::{ETHERNET_HEADER_LEN, EtherType, checksum};
 
-/// The two bits: neither set, the transport does not understand marks; both set, the frame met congestion.
+/// The two bits: neither set, the transport does not understand marks; both set, the frame found congestion.
 const ECN: u8 = 0b11;
 const NOT_ECT: u8 = 0b00;
 

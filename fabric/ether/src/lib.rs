@@ -1,6 +1,6 @@
 //! What is on a wire: MAC addresses, EtherTypes, frame views, checksums, virtual time and capture files.
 //!
-//! Everything here works on bytes that somebody else read; there is no I/O and no clock. Frames are always seen
+//! Everything here works on bytes that the caller read; there is no I/O and no clock. Frames are always seen
 //! without their frame check sequence. What a switch or a card decides with these values is not here.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
 //! Writes pcapng capture files, block by block, into a caller's buffer.
 //!
 //! Blocks and options as in the IETF draft "PCAP Now Generic (pcapng) Capture File Format"; always little-endian, so
-//! that the same capture is the same file on every machine. There is no reader here, and nothing is sent anywhere.
+//! that one capture is one file on every machine. There is no reader here, and nothing is sent anywhere.
 
 use alloc::vec::Vec;
 
@@ -30,7 +30,7 @@ const ISB_IFDROP: u16 = 5;
 /// Longest text of an option, in bytes: its length field has 16 bits, and the padded option must still fit.
 pub const TEXT_LEN_MAX: usize = 65_532;
 
-/// Which way a frame went, as seen by the interface it was captured on.
+/// The direction of a frame, as seen by the interface it was captured on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Received by the interface.
@@ -65,7 +65,7 @@ pub struct Packet<'a> {
     pub bytes: &'a [u8],
     /// Length of the whole frame on the wire, in bytes; taken as `bytes.len()` if it is smaller than that.
     pub original_len: u32,
-    /// Which way the frame went, if that is known.
+    /// The direction of the frame, if that is known.
     pub direction: Option<Direction>,
     /// A remark that readers show with the frame; cut to [`TEXT_LEN_MAX`].
     pub comment: Option<&'a str>,

@@ -49,7 +49,7 @@ impl Chance {
         odds.0 != 0 && self.always_draws(odds)
     }
 
-    /// The same, and one number is drawn whatever the odds.
+    /// Whether it happens this time; one number is drawn whatever the odds.
     #[inline]
     pub(super) fn always_draws(&mut self, odds: Odds) -> bool {
         u64::from(self.bits()) < odds.0

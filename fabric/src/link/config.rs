@@ -106,7 +106,7 @@ weft_settings::settings! {
         /// Frames lost on the wire, in parts per million; with bursts, those lost outside of them (1-k of the Gilbert-Elliott
         /// model).
         pub loss_ppm: u32,
-        /// Frames behind which a burst of losses begins, in parts per million of those outside of one (p); 0 = no bursts.
+        /// Frames behind which a burst of lost frames begins, in parts per million of those outside of one (p); 0 = no bursts.
         pub loss_enter_ppm: u32,
         /// Frames behind which it ends, in parts per million of those in one (r).
         pub loss_leave_ppm: u32,
@@ -114,9 +114,9 @@ weft_settings::settings! {
         pub loss_in_burst_ppm: u32,
         /// Every so many frames on the wire, the last of them is lost; 0 = none.
         pub loss_every: u32,
-        /// Frames held back by `reorder_delay_ns`, so that those sent in that time overtake them, in parts per million.
+        /// Frames delayed by `reorder_delay_ns`, so that those sent in that time overtake them, in parts per million.
         pub reorder_ppm: u32,
-        /// How long they are held back, in nanoseconds.
+        /// How long the reordered frames are delayed, in nanoseconds.
         pub reorder_delay_ns: u64,
         /// Frames that arrive twice, in parts per million.
         pub duplicate_ppm: u32,
@@ -182,7 +182,7 @@ pub enum LinkConfigError {
         /// Its value.
         ppm: u32,
     },
-    /// Frames would be held back by no time, so nothing would be reordered.
+    /// Frames would be delayed by no time, so nothing would be reordered.
     ReorderWithoutDelay,
     /// A bucket of tokens that no rate fills.
     BurstWithoutRate,

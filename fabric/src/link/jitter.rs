@@ -43,7 +43,7 @@ pub const JITTER_NS_MAX: u64 = 10_000_000_000;
 /// Entries for each halving of the probability.
 const CELLS: usize = 1 << CELL_BITS;
 const CELL_BITS: u32 = 5;
-/// Halvings that 32 random bits can tell apart.
+/// Halvings that 32 random bits can distinguish.
 const OCTAVES: usize = 32;
 /// One deviation in the unit of the tables.
 const ONE: f64 = (1u64 << ONE_BITS) as f64;

@@ -1,4 +1,4 @@
-//! Which frames are lost: each with the same probability, in bursts (Gilbert-Elliott), and every Nth.
+//! Which frames are lost: each with equal probability, in bursts (Gilbert-Elliott), and every Nth.
 
 use super::chance::{Chance, Odds, Use};
 use super::config::LinkConfig;
@@ -11,7 +11,7 @@ pub(super) enum Lost {
 }
 
 /// What loses frames. Each use of randomness has a stream of its own, which draws for each frame.
-pub(super) struct Losses {
+pub(super) struct LossModel {
     chance: Chance,
     state: Chance,
     /// Of frames outside of a burst.
@@ -28,9 +28,9 @@ pub(super) struct Losses {
     turn: u32,
 }
 
-impl Losses {
+impl LossModel {
     pub(super) fn new(config: &LinkConfig) -> Self {
-        let mut losses = Self {
+        let mut model = Self {
             chance: Chance::new(config.seed, Use::Loss),
             state: Chance::new(config.seed, Use::LossState),
             outside: Odds::default(),
@@ -42,8 +42,8 @@ impl Losses {
             every: 0,
             turn: 0,
         };
-        losses.reconfigure(config);
-        losses
+        model.reconfigure(config);
+        model
     }
 
     /// Goes on under other settings: a burst ends if there are none any more, turns are counted anew if they changed.

@@ -1,6 +1,6 @@
 //! One direction of a link: whether a frame arrives, when, and in what state.
 //!
-//! Rate, delay, queue limit, MTU, and faults from a seed; all of it may change while frames are under way. A link holds
+//! Rate, delay, queue limit, MTU, and faults from a seed; all of it may change while frames are in flight. A link keeps
 //! no frames and flips no bits: it answers when and what, and the caller keeps the frame until then.
 
 mod chance;
@@ -19,7 +19,7 @@ use chance::{Chance, Odds, Use};
 pub use config::{LinkChange, LinkConfig, LinkConfigError, PPM, QUEUE_FRAMES_MAX, QueueLevel};
 use jitter::offset_ns;
 pub use jitter::{JITTER_NS_MAX, JitterDistribution};
-use loss::{Losses, Lost};
+use loss::{LossModel, Lost};
 use wire::{Queued, Wire};
 
 /// What a frame takes on the wire beside its bytes: preamble and start delimiter 8, frame check sequence 4, gap 12.
@@ -141,7 +141,7 @@ pub struct LinkCounters {
     pub delivered_frames: u64,
     /// Their bytes.
     pub delivered_bytes: u64,
-    /// Frames held back by the reorder delay.
+    /// Frames delayed by the reorder delay.
     pub held_back_frames: u64,
     /// Frames that arrive before one that was sent earlier: reordering that really happened.
     pub overtaking_frames: u64,
@@ -169,7 +169,7 @@ impl LinkCounters {
     }
 }
 
-/// How probable each fault is, losses aside.
+/// How probable each fault is, except for loss.
 #[derive(Clone, Copy)]
 struct FaultOdds {
     reorder: Odds,
@@ -191,7 +191,7 @@ impl FaultOdds {
 ///
 /// # Promises
 /// - Without reordering asked for, by `reorder_ppm` or `jitter_reorders`, arrival times never fall, also when rate, delay or
-///   jitter change under way.
+///   jitter change while frames are in flight.
 /// - The rate is kept to the nanosecond over any number of frames: what division leaves over is carried on. In any stretch of
 ///   time at most the bucket's bytes more than the rate are sent.
 /// - Same seed, settings and calls: same answers, on every machine.
@@ -205,12 +205,12 @@ pub struct Link {
     only_delays: bool,
     counters: LinkCounters,
     wire: Wire,
-    /// Latest arrival among frames that were not held back: where order is kept, others of that kind do not come before it.
+    /// Latest arrival among frames that were not delayed for reordering: where order is kept, others of that kind do not come before it.
     in_order_at: Time,
     /// Latest arrival of all.
     latest_at: Time,
     jitter: Chance,
-    losses: Losses,
+    loss: LossModel,
     odds: FaultOdds,
     reorder: Chance,
     duplicate: Chance,
@@ -218,7 +218,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link on which nothing is under way.
+    /// A link on which nothing is in flight.
     pub fn new(config: LinkConfig) -> Self {
         let seed = config.seed;
         Self {
@@ -231,7 +231,7 @@ impl Link {
             in_order_at: Time::ZERO,
             latest_at: Time::ZERO,
             jitter: Chance::new(seed, Use::Jitter),
-            losses: Losses::new(&config),
+            loss: LossModel::new(&config),
             odds: FaultOdds::new(&config),
             reorder: Chance::new(seed, Use::Reorder),
             duplicate: Chance::new(seed, Use::Duplicate),
@@ -239,21 +239,21 @@ impl Link {
         }
     }
 
-    /// Changes the settings while frames are under way: those keep their times, and the wire stays taken until they are
+    /// Changes the settings while frames are in flight: those keep their times, and the wire stays taken until they are
     /// sent. The random streams go on where they were, unless the seed changed: then they start again from it. So does a burst
-    /// of losses, as long as there are any.
+    /// of lost frames, as long as the settings have bursts.
     ///
     /// Memory is taken here, if a level of the queue is given in frames, and never by [`Link::admit`].
     pub fn set_config(&mut self, config: LinkConfig) {
         if config.seed != self.config.seed {
             let seed = config.seed;
             self.jitter = Chance::new(seed, Use::Jitter);
-            self.losses = Losses::new(&config);
+            self.loss = LossModel::new(&config);
             self.reorder = Chance::new(seed, Use::Reorder);
             self.duplicate = Chance::new(seed, Use::Duplicate);
             self.corrupt = Chance::new(seed, Use::Corrupt);
         }
-        self.losses.reconfigure(&config);
+        self.loss.reconfigure(&config);
         self.odds = FaultOdds::new(&config);
         self.wire.reconfigure(&config);
         self.has_faults = config.has_faults();
@@ -273,7 +273,7 @@ impl Link {
     }
 
     /// Whether frames pass at once and unharmed: up, no rate, delay, jitter or fault. The caller may then deliver at once and
-    /// call [`Link::count_passed`] instead of [`Link::admit`], once nothing is under way any more
+    /// call [`Link::count_passed`] instead of [`Link::admit`], once nothing is in flight any more
     /// ([`Link::is_drained`]), and if the MTU is kept.
     #[inline]
     pub fn is_ideal(&self) -> bool {
@@ -331,7 +331,7 @@ impl Link {
     /// which must not go backwards from call to call.
     ///
     /// In this order: down, MTU, queue limit; then it takes its time on the wire; then loss, corruption, duplication
-    /// (the second copy takes the wire's time again and has the same jitter), reordering.
+    /// (the second copy takes the wire's time again and has equal jitter), reordering.
     pub fn admit(&mut self, now: Time, frame_len: usize) -> Admission {
         let bytes = frame_len as u64;
         self.counters.offered_frames += 1;
@@ -343,7 +343,7 @@ impl Link {
             return self.drop(LinkDrop::Mtu, now);
         }
         let bits = wire_bits(frame_len);
-        let Some(queued) = self.wire.offer(now, bits) else {
+        let Some(queued) = self.wire.enqueue(now, bits) else {
             return self.drop(LinkDrop::QueueFull, now);
         };
         self.counters.queue_bytes_peak = self.counters.queue_bytes_peak.max(queued.queue_bytes);
@@ -371,10 +371,10 @@ impl Link {
         } = queued;
         // Each stream draws for each frame that was sent, so that the fate of the n-th frame in one respect does not
         // depend on the other probabilities.
-        let lost = self.losses.next();
+        let lost = self.loss.next();
         let corrupted = self.corrupt.hits(self.odds.corrupt);
         let duplicated = self.duplicate.hits(self.odds.duplicate);
-        let held_back = self.reorder.hits(self.odds.reorder);
+        let is_reordered = self.reorder.hits(self.odds.reorder);
         match lost {
             Some(Lost::ByTurn) => return self.drop(LinkDrop::EveryNth, sent_at),
             Some(Lost::ByChance) => return self.drop(LinkDrop::Loss, sent_at),
@@ -388,15 +388,15 @@ impl Link {
             self.corrupt
                 .below(u32::try_from(bytes.saturating_mul(8)).unwrap_or(u32::MAX))
         });
-        let at = self.arrival(sent_at, delay_ns, held_back);
+        let at = self.arrival(sent_at, delay_ns, is_reordered);
         self.delivered(bytes);
         let duplicate_at = duplicated.then(|| {
             self.counters.duplicated_frames += 1;
             self.delivered(bytes);
             let sent_at = self.wire.send(now, wire_bits(bytes as usize));
-            self.arrival(sent_at, delay_ns, held_back).max(at)
+            self.arrival(sent_at, delay_ns, is_reordered).max(at)
         });
-        if held_back {
+        if is_reordered {
             self.counters.held_back_frames += 1;
         }
         Admission::Deliver {
@@ -408,7 +408,7 @@ impl Link {
         }
     }
 
-    /// How long the next frame is under way.
+    /// How long the next frame is in flight.
     #[inline]
     fn delay_ns(&mut self) -> u64 {
         let LinkConfig {
@@ -435,9 +435,9 @@ impl Link {
 
     /// When a frame arrives whose last bit is sent at `sent_at`.
     #[inline]
-    fn arrival(&mut self, sent_at: Time, delay_ns: u64, held_back: bool) -> Time {
+    fn arrival(&mut self, sent_at: Time, delay_ns: u64, is_reordered: bool) -> Time {
         let mut at = sent_at.plus_nanos(delay_ns);
-        if held_back {
+        if is_reordered {
             at = at.plus_nanos(self.config.reorder_delay_ns);
         } else {
             let in_order_at = self.in_order_at.max(at);

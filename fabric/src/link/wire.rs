@@ -1,7 +1,7 @@
 //! The wire of a link and the queue in front of it: when a frame has been sent, and whether there is room for it.
 //!
-//! A token bucket and a plain rate are the same machine: the bucket lets the wire lag behind the clock. Frames are not
-//! held here, and what happens to them behind the wire is decided elsewhere.
+//! A token bucket and a plain rate are one machine: the bucket lets the wire lag behind the clock. Frames are not
+//! kept here, and what happens to them behind the wire is decided elsewhere.
 
 use alloc::{vec, vec::Vec};
 
@@ -189,7 +189,7 @@ impl Wire {
 
     /// Queues a frame that takes `bits` on the wire; `None` if there is no room for it. A free wire takes any frame.
     #[inline]
-    pub(super) fn offer(&mut self, now: Time, bits: u64) -> Option<Queued> {
+    pub(super) fn enqueue(&mut self, now: Time, bits: u64) -> Option<Queued> {
         self.last_now = now;
         let waiting = self.queue_bytes(now);
         let (mut above_threshold, mut queue_bytes) = (false, 0);

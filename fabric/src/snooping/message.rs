@@ -153,13 +153,13 @@ pub(super) enum Message<'a> {
         /// It has an address, which querying switches have none of in IPv4.
         is_router: bool,
     },
-    /// Somebody asks for one group.
+    /// A querier asks for one group.
     GroupQuery,
-    /// Somebody says what is wanted.
+    /// A host says what it wants.
     Report(Records<'a>),
     /// A router says that it is one.
     Router,
-    /// IGMP of a kind that says nothing to a switch, and is for whoever understands it (RFC 4541, 2.1.1).
+    /// IGMP of a kind that says nothing to a switch, and is for the stations that understand it (RFC 4541, 2.1.1).
     Other,
 }
 
@@ -224,7 +224,7 @@ impl Iterator for Records<'_> {
             let group = group_in(self.family, record);
             self.rest = record.get(len..)?;
             let wish: fn(GroupAddr) -> Wish = match (kind, sources) {
-                // Everything but some sources, or some sources: the switch does not tell sources apart.
+                // Everything but some sources, or some sources: the switch does not distinguish sources.
                 (2 | 4, _) | (1 | 3 | 5, 1..) => Wish::Join,
                 // No source, or fewer.
                 (3, 0) | (6, _) => Wish::Leave,

@@ -15,7 +15,8 @@ use message::{Family, GroupAddr, Message, QuerierRank, Wish};
 pub(crate) use message::{Kind, kind_of};
 
 use crate::control_frame::ControlFrame;
-use crate::switch::{PortId, PortSet, VlanId};
+use crate::ports::{PortId, PortSet};
+use crate::vlan_tag::VlanId;
 
 /// Memberships that a switch keeps (128 KiB): each is a group that is wanted behind a port.
 pub const MEMBERSHIPS_MAX: usize = 4096;
@@ -24,7 +25,7 @@ pub const MEMBERSHIPS_MAX: usize = 4096;
 /// frames of all groups of the VLAN then.
 pub const PORT_MEMBERSHIPS_MAX: usize = 256;
 
-/// VLANs in which groups are kept apart. In further ones frames to groups are flooded.
+/// VLANs in which groups are kept separate. In further ones frames to groups are flooded.
 const VLANS_MAX: usize = 64;
 
 /// Least time between looks for a VLAN in which nothing is heard any more, where a further one wants its place.
@@ -42,7 +43,7 @@ const INTERVAL_NS: u64 = query::INTERVAL_S as u64 * SECOND_NS;
 /// In which hosts answer one.
 const ANSWER_MS: u16 = 10_000;
 
-/// How long a group is wanted after somebody said so: two queries, and the time to answer (RFC 3376, 8.4).
+/// How long a group is wanted after a host said so: two queries, and the time to answer (RFC 3376, 8.4).
 const MEMBERSHIP_NS: u64 = 2 * INTERVAL_NS + ANSWER_MS as u64 * 1_000_000;
 
 /// How long a router, or another querier, is believed to be there (RFC 3376, 8.5).
@@ -60,11 +61,11 @@ const UNKNOWN_NS: u64 = FIRST_INTERVAL_NS + FIRST_ANSWER_MS as u64 * 1_000_000 +
 /// costs a query for each VLAN, version of IP and port.
 const RESTART_GAP_NS: u64 = SECOND_NS;
 
-/// Queries for a group that somebody left, a second apart, in which they are answered.
+/// Queries for a group that a host left, with a second after each, in which they are answered.
 const LAST_QUERIES: u64 = 2;
 const LAST_ANSWER_MS: u16 = 1000;
 
-/// How long a group that somebody left is wanted if nobody answers.
+/// How long a group that a host left is wanted if no host answers.
 const LAST_NS: u64 = LAST_QUERIES * SECOND_NS + SECOND_NS / 2;
 
 /// Least time between looks at all memberships for want of room.
@@ -96,7 +97,7 @@ pub struct GroupMember {
     pub group: IpAddr,
     /// The port; of an aggregate the one that stands for it.
     pub port: PortId,
-    /// Time until it is forgotten unless somebody says again that it is wanted, in nanoseconds.
+    /// Time until it is forgotten unless a host says again that it is wanted, in nanoseconds.
     pub left_ns: u64,
 }
 
@@ -114,7 +115,7 @@ pub struct SnoopedVlan {
 /// Who gets a message about groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// Whoever would get any frame to the address.
+    /// The stations that would get any frame to the address.
     AsData,
     /// Everybody.
     Everybody,
@@ -156,7 +157,7 @@ struct Wide {
 /// Who asks in a VLAN for the groups of one version of IP.
 #[derive(Clone, Copy)]
 struct Querier {
-    /// Another one than this switch.
+    /// The querier is not this switch.
     other: Option<QuerierRank>,
     /// When the switch asks: next, or if the other one is not heard again.
     next_at: Time,
@@ -201,7 +202,7 @@ struct Asked {
     end_port: usize,
 }
 
-/// A query on its way out of one port.
+/// A query that is to leave by one port.
 pub(crate) struct Outgoing {
     pub port: PortId,
     pub vlan: u16,
@@ -293,7 +294,7 @@ impl Snooping {
         self.is_changed = true;
     }
 
-    /// Whether groups are kept apart in a VLAN already.
+    /// Whether groups are kept separate in a VLAN already.
     fn knows(&self, vlan: u16) -> bool {
         self.vlans.iter().any(|state| state.vlan == vlan)
     }
@@ -304,7 +305,7 @@ impl Snooping {
             || (!self.knows(vlan) && (self.vlans.len() < VLANS_MAX || now >= self.next_vlans_look_at))
     }
 
-    /// Keeps groups apart in a VLAN from now on, if there is room for it.
+    /// Keeps groups separate in a VLAN from now on, if there is room for it.
     pub fn begin(&mut self, now: Time, vlan: u16) {
         self.handle(now);
         if self.knows(vlan) {
@@ -500,7 +501,7 @@ impl Snooping {
         self.memberships.insert(at, membership);
     }
 
-    /// Somebody behind a port does not want a group any more: others there are asked.
+    /// Notes that a host behind a port does not want a group any more: the others there are asked.
     fn leave(&mut self, now: Time, vlan: u16, port: PortId, group: GroupAddr) {
         let Ok(at) = self.find(vlan, group, port) else { return };
         let until = now.plus_nanos(LAST_NS);
@@ -551,8 +552,8 @@ impl Snooping {
         general.chain(asked).chain(restart).min()
     }
 
-    /// The next query that is due, on its way out of one of `ports` ports; whether it leaves there is the caller's business. To be
-    /// asked until there is none.
+    /// The next query that is due, to leave by one of `ports` ports; whether it leaves there is the caller's business. Call it until
+    /// there is none.
     pub fn poll_query(&mut self, now: Time, ports: usize) -> Option<Outgoing> {
         loop {
             let mut asking = match self.asking.take() {
@@ -626,7 +627,7 @@ impl Snooping {
             .any(|wide| wide.port == port && now < wide.router_until)
     }
 
-    /// The VLANs in which groups are kept apart.
+    /// The VLANs in which groups are kept separate.
     pub fn vlans(&self, now: Time) -> impl Iterator<Item = SnoopedVlan> + '_ {
         self.vlans.iter().map(move |state| SnoopedVlan {
             vlan: VlanId::new(state.vlan),

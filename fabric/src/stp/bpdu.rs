@@ -2,8 +2,8 @@
 
 use ether::{ETHERNET_HEADER_LEN, MacAddr};
 
-use super::PortRole;
 use super::priority::{BridgeId, Times, Vector};
+use super::types::PortRole;
 use crate::control_frame::{CONTROL_FRAME_LEN_MIN, ControlFrame};
 
 /// The address of all bridges, where BPDUs go.

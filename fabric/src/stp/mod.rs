@@ -8,208 +8,23 @@ mod bpdu;
 mod machines;
 mod port;
 mod priority;
+mod types;
 
 use alloc::vec::Vec;
 use core::fmt;
 
-use ether::{MacAddr, Time};
+use ether::Time;
 
 pub use bpdu::BRIDGE_GROUP;
 pub use priority::BridgeId;
+pub use types::{PortRole, PortState, StpConfig, StpPortConfig, StpPortCounters, StpPortStatus, StpStatus, path_cost};
 
-use bpdu::{Bpdu, Flags, Kind, Message};
-use port::StpPort;
+use bpdu::{Bpdu, Kind};
+use port::{MIGRATE_NS, StpPort, TX_HOLD_COUNT};
 use priority::{SECOND, Times, Vector};
 
 use crate::control_frame::ControlFrame;
-use crate::switch::PortId;
-
-/// How long another protocol version is watched for before it is believed, and how long a port without bridge behind it
-/// waits before it counts as an edge: the standard's Migrate Time.
-const MIGRATE_NS: u64 = 3_000_000_000;
-
-/// A second, in which a port may send one BPDU more than its burst.
-const SECOND_NS: u64 = 1_000_000_000;
-
-/// BPDUs that a port may send in a row, and then one each second (17.14 recommends 6, 10 is the most it allows). Taken large,
-/// since news that wait here are news that other bridges act without.
-const TX_HOLD_COUNT: u32 = 10;
-
-/// Rounds of the machines of all ports after which they are left as they are: a fixed point is reached in a few, and a fault
-/// in here must not keep a switch from forwarding.
-const ROUNDS_MAX: usize = 1000;
-
-/// How a switch takes part in the spanning tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StpConfig {
-    /// Address of the bridge.
-    pub address: MacAddr,
-    /// The lowest one in a network becomes its root: a multiple of 4096, up to 61440.
-    pub priority: u16,
-    /// Seconds after which what the root said is forgotten, 6 to 40.
-    pub max_age_s: u8,
-    /// Seconds between two BPDUs, 1 to 2.
-    pub hello_s: u8,
-    /// Seconds in which a port that nobody agreed with becomes learning, and then forwarding, 4 to 30.
-    pub forward_delay_s: u8,
-}
-
-impl StpConfig {
-    /// The standard's recommended values.
-    pub const fn new(address: MacAddr) -> Self {
-        Self {
-            address,
-            priority: 32_768,
-            max_age_s: 20,
-            hello_s: 2,
-            forward_delay_s: 15,
-        }
-    }
-}
-
-/// How a port takes part in the spanning tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StpPortConfig {
-    /// What the way over it costs, 1 to 200 000 000: see [`path_cost`].
-    pub path_cost: u32,
-    /// The lower one is taken where several ports lead to the same bridge: a multiple of 16, up to 240.
-    pub priority: u8,
-    /// There is no bridge behind it, until a BPDU says otherwise: it forwards at once.
-    pub edge: bool,
-}
-
-impl StpPortConfig {
-    /// The standard's values for a link of this rate (0 = unlimited).
-    pub const fn of_rate(rate_bps: u64) -> Self {
-        Self {
-            path_cost: path_cost(rate_bps),
-            priority: 128,
-            edge: false,
-        }
-    }
-
-    /// A port towards stations.
-    pub const EDGE: Self = Self {
-        edge: true,
-        ..Self::of_rate(0)
-    };
-}
-
-/// The cost of a link of so many bits per second that IEEE 802.1D-2004 recommends in table 17-3; 0, a link that is not limited,
-/// counts as 10 Gbit/s.
-pub const fn path_cost(rate_bps: u64) -> u32 {
-    const PRODUCT: u64 = 20_000_000_000_000;
-    let rate_bps = if rate_bps == 0 { 10_000_000_000 } else { rate_bps };
-    let cost = PRODUCT / rate_bps;
-    if cost < 1 {
-        1
-    } else if cost > 200_000_000 {
-        200_000_000
-    } else {
-        cost as u32
-    }
-}
-
-/// What a port is to the spanning tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PortRole {
-    /// It is down.
-    Disabled,
-    /// The best way to the root.
-    Root,
-    /// The way to the root for what is behind it.
-    Designated,
-    /// Another way to the root, in reserve.
-    Alternate,
-    /// Another way to where a port of this switch leads already, in reserve.
-    Backup,
-}
-
-impl PortRole {
-    /// The name in tables and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Disabled => "disabled",
-            Self::Root => "root",
-            Self::Designated => "designated",
-            Self::Alternate => "alternate",
-            Self::Backup => "backup",
-        }
-    }
-}
-
-/// What a port does with frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PortState {
-    /// It drops them.
-    Discarding,
-    /// It learns from them, and drops them.
-    Learning,
-    /// It forwards them.
-    Forwarding,
-}
-
-impl PortState {
-    /// The name in tables and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Discarding => "discarding",
-            Self::Learning => "learning",
-            Self::Forwarding => "forwarding",
-        }
-    }
-}
-
-/// What a port counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StpPortCounters {
-    /// BPDUs received that were understood.
-    pub bpdus_in: u64,
-    /// Frames to the address of all bridges that were no BPDUs of this protocol.
-    pub bpdus_unknown: u64,
-    /// BPDUs sent.
-    pub bpdus_out: u64,
-    /// Times that the port became forwarding.
-    pub forwarded: u64,
-}
-
-/// What a port of the spanning tree is now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StpPortStatus {
-    /// Its role.
-    pub role: PortRole,
-    /// Its state.
-    pub state: PortState,
-    /// What the way over it costs.
-    pub path_cost: u32,
-    /// Its identifier: priority and number.
-    pub id: u16,
-    /// It counts as one without a bridge behind it.
-    pub edge: bool,
-    /// The bridge behind it speaks the protocol before the rapid one.
-    pub old_protocol: bool,
-    /// The bridge that is the way to the root for what is behind the port, and its port.
-    pub designated: (BridgeId, u16),
-    /// What it counted.
-    pub counters: StpPortCounters,
-}
-
-/// What the bridge knows of the tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StpStatus {
-    /// This bridge.
-    pub bridge: BridgeId,
-    /// The root of the tree.
-    pub root: BridgeId,
-    /// What the way to it costs.
-    pub root_cost: u32,
-    /// The port that leads to it; none on the root itself.
-    pub root_port: Option<PortId>,
-    /// Topology changes that this bridge found or was told of.
-    pub topology_changes: u64,
-    /// When the last one was.
-    pub last_change: Option<Time>,
-}
+use crate::ports::PortId;
 
 /// The spanning tree of one switch.
 pub struct SpanningTree {
@@ -261,7 +76,7 @@ impl SpanningTree {
         }
     }
 
-    /// Its settings.
+    /// The settings of the spanning tree.
     pub fn config(&self) -> &StpConfig {
         &self.config
     }
@@ -434,70 +249,5 @@ impl SpanningTree {
             designated: (port.port_priority.bridge, port.port_priority.port),
             counters: port.counters,
         })
-    }
-}
-
-impl StpPort {
-    /// The transmit machine (17.26): what this port has to say now.
-    fn poll_bpdu(&mut self, now: Time, hello_ns: u64) -> Option<Bpdu> {
-        if !self.enabled {
-            self.new_info = false;
-            return None;
-        }
-        if !self.selected || self.updt_info {
-            return None;
-        }
-        while self.tx_count > 0 && now >= self.tx_decay_at {
-            self.tx_count -= 1;
-            self.tx_decay_at = self.tx_decay_at.plus_nanos(SECOND_NS);
-        }
-        let has_change = now < self.tc_until;
-        if now >= self.hello_at {
-            self.new_info |= self.role == PortRole::Designated || (self.role == PortRole::Root && has_change);
-            self.hello_at = now.plus_nanos(hello_ns);
-        }
-        if !self.new_info || self.tx_count >= TX_HOLD_COUNT {
-            return None;
-        }
-        self.new_info = false;
-        let message = |kind, flags| {
-            Bpdu::Message(Message {
-                kind,
-                role: Some(self.role),
-                flags,
-                vector: self.designated_priority,
-                times: self.designated_times,
-                exchange: Some(self.exchange),
-            })
-        };
-        let bpdu = match (self.send_rstp, self.role) {
-            (true, _) => message(
-                Kind::Rapid,
-                Flags {
-                    change: has_change,
-                    proposal: self.proposing,
-                    learning: self.learning,
-                    forwarding: self.forwarding,
-                    agreement: self.agree,
-                    change_ack: false,
-                },
-            ),
-            (false, PortRole::Designated) => message(
-                Kind::Configuration,
-                Flags {
-                    change: has_change,
-                    change_ack: self.tc_ack,
-                    ..Flags::default()
-                },
-            ),
-            (false, PortRole::Root) => Bpdu::Change,
-            (false, _) => return None,
-        };
-        self.tc_ack = false;
-        if self.tx_count == 0 {
-            self.tx_decay_at = now.plus_nanos(SECOND_NS);
-        }
-        self.tx_count += 1;
-        Some(bpdu)
     }
 }

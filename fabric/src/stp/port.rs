@@ -1,11 +1,28 @@
-//! What the state machines of a port remember (IEEE 802.1D-2004, 17.15 to 17.19). The names are the standard's, but for case.
-//! Its timers count down; here they are the times at which they end.
+//! What the state machines of a port remember (IEEE 802.1D-2004, 17.15 to 17.19); what the machines do is in `port/`.
+//!
+//! The names are the standard's, but for case. Its timers count down; here they are the times at which they end.
+
+mod machines;
+mod transmit;
 
 use ether::Time;
 
+pub(super) use machines::Action;
+
 use super::bpdu::{Exchange, Kind, Message};
 use super::priority::{BridgeId, Times, Vector};
-use super::{PortRole, PortState, StpPortConfig, StpPortCounters};
+use super::types::{PortRole, PortState, StpPortConfig, StpPortCounters};
+
+/// How long another protocol version is watched for before it is believed, and how long a port without bridge behind it
+/// waits before it counts as an edge: the standard's Migrate Time.
+pub(super) const MIGRATE_NS: u64 = 3_000_000_000;
+
+/// A second, in which a port may send one BPDU more than its burst.
+pub(super) const SECOND_NS: u64 = 1_000_000_000;
+
+/// BPDUs that a port may send in a row, and then one each second (17.14 recommends 6, 10 is the most it allows). Taken large,
+/// since news that wait here are news that other bridges act without.
+pub(super) const TX_HOLD_COUNT: u32 = 10;
 
 /// Where what a port knows comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +33,7 @@ pub(super) enum InfoIs {
     Received,
 }
 
-/// States of protocol migration that are told apart.
+/// States of protocol migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Migration {
     Checking,
@@ -164,8 +181,8 @@ impl StpPort {
         }
     }
 
-    /// How long a port waits that nobody agrees with. The standard's forwardDelay (17.20.5) is a hello time for a port that
-    /// speaks the rapid protocol; news may be under way for longer, where trunks have delays.
+    /// How long a port waits that no bridge agrees with. The standard's forwardDelay (17.20.5) is a hello time for a port that
+    /// speaks the rapid protocol; news may be in flight for longer, where trunks have delays.
     pub fn forward_delay_ns(&self) -> u64 {
         self.designated_times.forward_delay_ns()
     }
@@ -183,10 +200,10 @@ impl StpPort {
     pub fn judge(&self, message: &Message) -> Judgement {
         match message.role {
             Some(PortRole::Designated) => {
-                let (vector, held) = (&message.vector, &self.port_priority);
-                if vector.supersedes(held) || (vector == held && message.times != self.port_times) {
+                let (vector, current) = (&message.vector, &self.port_priority);
+                if vector.supersedes(current) || (vector == current && message.times != self.port_times) {
                     Judgement::SuperiorDesignated
-                } else if vector == held {
+                } else if vector == current {
                     Judgement::RepeatedDesignated
                 } else {
                     Judgement::InferiorDesignated

@@ -20,7 +20,7 @@ impl BridgeId {
         Self((priority as u64) << 48 | address.to_u64())
     }
 
-    /// As it is on the wire.
+    /// The identifier as it is on the wire.
     pub(super) const fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
@@ -34,7 +34,7 @@ impl BridgeId {
         (self.0 >> 48) as u16
     }
 
-    /// Its address.
+    /// The address of the bridge.
     pub const fn address(self) -> MacAddr {
         let [_, _, a, b, c, d, e, f] = self.0.to_be_bytes();
         MacAddr([a, b, c, d, e, f])
@@ -42,31 +42,31 @@ impl BridgeId {
 }
 
 impl fmt::Display for BridgeId {
-    /// As bridges show it: `8000.02:57:45:46:55:01`.
+    /// Shows it as bridges do: `8000.02:57:45:46:55:01`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04x}.{}", self.priority(), self.address())
     }
 }
 
-/// How good a way to the root is: the lower one is the better one.
+/// How good a path to the root is: the lower vector is the better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Vector {
     pub root: BridgeId,
     pub cost: u32,
     /// The bridge that says so.
     pub bridge: BridgeId,
-    /// Its port.
+    /// The port of that bridge.
     pub port: u16,
 }
 
 impl Vector {
-    /// Whether `self`, received where `held` is in force, takes its place: it is better, or from the same port of the same
+    /// Whether `self`, received where `current` is in force, takes its place: it is better, or from that port of that
     /// bridge (17.6).
-    pub fn supersedes(&self, held: &Self) -> bool {
-        self < held
-            || (self.bridge.address() == held.bridge.address()
-                && self.port & 0xfff == held.port & 0xfff
-                && self != held)
+    pub fn supersedes(&self, current: &Self) -> bool {
+        self < current
+            || (self.bridge.address() == current.bridge.address()
+                && self.port & 0xfff == current.port & 0xfff
+                && self != current)
     }
 }
 

@@ -1,12 +1,13 @@
-//! Link aggregation: several trunks between the same two switches as one port, over which flows are spread by a hash.
+//! Link aggregation: several trunks between two switches as one port, over which flows are spread by a hash.
 //!
-//! All frames of a flow take the same trunk, so they keep their order. A trunk that goes down leaves the group; its flows move
+//! All frames of a flow take one trunk, so they keep their order. A trunk that goes down leaves the group; its flows move
 //! to the others, and theirs stay where they are.
 
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::{Egress, PortId, Switch};
+use super::{Egress, Switch};
+use crate::ports::PortId;
 
 /// Trunks of one aggregate: more than any switch that is sold.
 pub const AGGREGATE_MEMBERS_MAX: usize = 16;
@@ -106,7 +107,7 @@ pub(super) fn flow_hash(header: &[u8]) -> u64 {
 }
 
 impl Switch {
-    /// Makes one port of several trunk ports that lead to the same switch. The first of them stands for all: stations are
+    /// Makes one port of several trunk ports that lead to one switch. The first of them stands for all: stations are
     /// learned on it, and its VLANs, its group memberships and its settings in the spanning tree hold for the aggregate.
     ///
     /// # Errors
@@ -154,7 +155,7 @@ impl Switch {
         Ok(())
     }
 
-    /// A port carries nothing by itself any more, and is known to nobody.
+    /// Closes a port: it carries nothing by itself any more, and the other parts of the switch forget it.
     fn close(&mut self, port: PortId) {
         self.leave_tree(port);
         self.forget_stations(port);
@@ -173,7 +174,7 @@ impl Switch {
         self.aggregates.members(port).unwrap_or(&[])
     }
 
-    /// Takes a port that is about to be removed out of its aggregate. One member that is left is a port like any other; whoever is
+    /// Takes a port that is about to be removed out of its aggregate. One member that is left is a port like any other; the one that is
     /// the first now has the aggregate's settings in the spanning tree.
     pub(super) fn leave_aggregate(&mut self, port: PortId) {
         let Some(at) = self.aggregates.list.iter().position(|members| members.contains(&port)) else {

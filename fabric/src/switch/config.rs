@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::PORTS_MAX;
+use crate::ports::PORTS_MAX;
 
 /// Largest table that can be asked for (8 MiB of memory: two slots of 16 bytes per entry).
 const TABLE_ENTRIES_LIMIT: usize = 1 << 18;

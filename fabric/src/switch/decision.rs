@@ -4,7 +4,8 @@
 
 use ether::{ETHERNET_HEADER_LEN, Time};
 
-use super::{DropReason, Forward, PortId, table::SlotIndex};
+use super::{DropReason, Forward, table::SlotIndex};
+use crate::ports::PortId;
 
 /// Bytes of an address.
 const ADDRESS_LEN: usize = 6;
@@ -31,14 +32,14 @@ impl PairKey {
     }
 
     /// Which of a port's remembered decisions may be for this pair. It depends on the last byte of both addresses, so
-    /// neighbouring addresses, as labs number them, do not meet.
+    /// neighbouring addresses, as labs number them, have different places.
     #[inline(always)]
     pub(super) fn place(self) -> usize {
         ((self.0 >> 40) ^ (self.1 >> 56)) as usize % DECISIONS_PER_PORT
     }
 }
 
-/// The decision for a pair of addresses seen on a port. It holds while `generation` is the switch's own and until
+/// The decision for a pair of addresses seen on a port. It is valid while `generation` is that of the switch, and until
 /// `valid_until`.
 #[derive(Clone, Copy)]
 pub(super) struct Decision {

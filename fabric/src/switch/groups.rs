@@ -8,7 +8,8 @@ use core::fmt;
 
 use ether::MacAddr;
 
-use super::{GroupId, PortId, ports::PortSet};
+use super::GroupId;
+use crate::ports::{PortId, PortSet};
 
 /// Groups of one switch. Each takes 136 bytes; the limit keeps a guest that joins without end below 64 KiB. Frames to
 /// groups beyond it are flooded, as to every group without members.

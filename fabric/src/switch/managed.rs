@@ -1,16 +1,16 @@
-//! The way of a frame through a switch with VLANs, link aggregation or snooping: told apart by its tag, learned in its VLAN, sent out of
-//! the ports that carry this VLAN in the form that each of them wants.
+//! The path of a frame through a switch with VLANs, link aggregation or snooping: its tag says the VLAN, its sender is learned in that
+//! VLAN, and it is sent out of the ports that carry this VLAN in the form that each of them wants.
 //!
 //! A switch that has none of them never comes here.
 
 use ether::{MacAddr, Time};
 
 use super::aggregate::flow_hash;
-use super::ports::{PortSet, take_lowest};
 use super::table::MacTable;
-use super::vlan::{EgressForm, FrameTag, VlanId};
-use super::{DropReason, Egress, Forward, PortId, PortVlans, Switch, TagChange, Target, check, is_bridge_group};
+use super::{DropReason, Egress, Forward, PortVlans, Switch, Target, check, is_bridge_group};
+use crate::ports::{PortId, PortSet, take_lowest};
 use crate::snooping::kind_of;
+use crate::vlan_tag::{EgressForm, FrameTag, TagChange, VlanId};
 
 /// What is known of a frame when it has been let in.
 pub(super) struct Admitted<'a> {
@@ -37,7 +37,7 @@ impl Admitted<'_> {
 
 impl Switch {
     /// Says which VLANs a port carries, or takes that back. From the first port on that was given some, the switch has VLANs:
-    /// stations are learned in their VLAN, and frames stay in it. Its other ports then carry what nobody said: those of cards are
+    /// stations are learned in their VLAN, and frames stay in it. Its other ports then carry a default: those of cards are
     /// access ports of VLAN 1, those of trunks carry all VLANs, 1 without a tag. What was learned on the port is forgotten, and
     /// everything when the switch gets its first VLANs or loses its last. A switch that snoops asks all ports anew, since hosts say
     /// nothing by themselves in a VLAN that they come into, and floods frames to groups until they have answered.
@@ -88,16 +88,16 @@ impl Switch {
 
     pub(super) fn refresh_managed(&mut self) {
         self.is_managed = self.has_vlans || !self.aggregates.is_empty() || self.snooping.is_some();
-        // Whatever a port remembers is from another way.
+        // What a port remembers was decided on another path.
         self.generation += 1;
     }
 
-    /// The ways that the last answer, [`Forward::Several`], stands for, in rising order of ports.
+    /// The ports that the last answer, [`Forward::Several`], stands for, in rising order.
     pub fn targets(&self) -> &[Target] {
         &self.targets
     }
 
-    /// As [`count_repeated`](Switch::count_repeated) does, for the ways out.
+    /// Does what [`count_repeated`](Switch::count_repeated) does, for all ports that the frames left by.
     #[inline(never)]
     pub(super) fn count_repeated_managed(&mut self, ingress: PortId, frames: u64, bytes: u64) {
         let counters = &mut self.ports[usize::from(ingress.0)].counters;
@@ -117,7 +117,7 @@ impl Switch {
         }
     }
 
-    /// The whole way of a frame that is counted as come in.
+    /// Decides about a frame that is counted as come in.
     #[inline(never)]
     pub(super) fn forward_managed(&mut self, now: Time, ingress: PortId, header: &[u8], bytes: u64) -> Forward {
         self.last.outs.clear();
@@ -213,7 +213,7 @@ impl Switch {
             if found.port == logical {
                 return Forward::Drop(DropReason::SamePort);
             }
-            return self.one_way(found.port, frame);
+            return self.to_one_port(found.port, frame);
         }
         let group = frame.dst.is_multicast().then(|| self.groups.find(frame.dst)).flatten();
         let forward = group.map_or(Forward::Flood, Forward::Group);
@@ -231,7 +231,7 @@ impl Switch {
         self.send_to_targets(ingress, frame)
     }
 
-    /// Lists the ways of a frame out of the ports that `forward` stands for, as far as they are among those where it is `wanted`.
+    /// Lists the ports that a frame leaves by: those that `forward` stands for, as far as it is `wanted` there.
     pub(super) fn find_targets(
         &mut self,
         logical: PortId,
@@ -245,7 +245,7 @@ impl Switch {
             let wanted = wanted.map_or(u64::MAX, |wanted| wanted.word(word));
             let mut ports = self.target_word(logical, forward, word) & wanted;
             while let Some(port) = take_lowest(&mut ports, word) {
-                if let Some((out, target)) = self.way_out(port, frame, hash) {
+                if let Some((out, target)) = self.target_at(port, frame, hash) {
                     self.last.outs.push((out, target.tag.growth() as i8));
                     self.targets.push(target);
                 }
@@ -253,7 +253,7 @@ impl Switch {
         }
     }
 
-    /// Counts a frame that goes the ways that are listed.
+    /// Counts a frame that leaves by the ports that are listed.
     pub(super) fn send_to_targets(&mut self, ingress: PortId, frame: &Admitted<'_>) -> Forward {
         self.ports[usize::from(ingress.0)].counters.note_flooded(frame.dst, 1);
         self.last.flooded = Some(frame.dst);
@@ -266,13 +266,13 @@ impl Switch {
         Forward::Several
     }
 
-    /// The way of a frame to a station whose port is known.
-    fn one_way(&mut self, port: PortId, frame: &Admitted<'_>) -> Forward {
+    /// Decides about a frame to a station whose port is known.
+    fn to_one_port(&mut self, port: PortId, frame: &Admitted<'_>) -> Forward {
         if !self.open.contains(port) {
             return Forward::Drop(DropReason::NoWay);
         }
         let hash = self.hash_for(frame);
-        let Some((out, target)) = self.way_out(port, frame, hash) else {
+        let Some((out, target)) = self.target_at(port, frame, hash) else {
             return Forward::Drop(DropReason::NoWay);
         };
         let growth = target.tag.growth();
@@ -308,7 +308,7 @@ impl Switch {
     }
 
     /// How a frame leaves a port that is open, and the port that counts it; `None` if the port does not carry its VLAN.
-    fn way_out(&self, port: PortId, frame: &Admitted<'_>, hash: u64) -> Option<(PortId, Target)> {
+    fn target_at(&self, port: PortId, frame: &Admitted<'_>, hash: u64) -> Option<(PortId, Target)> {
         let tag = match frame.vlan {
             None => TagChange::Keep,
             Some(vlan) => {

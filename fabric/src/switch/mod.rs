@@ -2,15 +2,15 @@
 //!
 //! It learns and ages addresses, floods what it does not know, serves multicast groups and counts. It holds no frames:
 //! queues belong to links and rings. Where it takes part in a spanning tree (`stp`, `spanning`), that opens and closes its ports.
-//! Unless a port is given VLANs, tags are carried and not read; VLANs, link aggregation and snooping take a way of their own
-//! (`managed`), which costs those nothing who use none of them.
+//! Unless a port is given VLANs, tags are carried and not read; VLANs, link aggregation and snooping are decided on another
+//! path (`managed`), which costs nothing where none of them is used.
 
 mod aggregate;
 mod config;
 mod decision;
+mod flood_targets;
 mod groups;
 mod managed;
-mod ports;
 mod snooping;
 mod spanning;
 mod table;
@@ -23,18 +23,18 @@ use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr, Time};
 
 pub use aggregate::{AGGREGATE_MEMBERS_MAX, AggregateError};
 pub use config::{SwitchConfig, SwitchFull};
+pub use flood_targets::FloodTargets;
 pub use groups::{GROUPS_MAX, GroupError};
-pub(crate) use ports::PortSet;
-pub use ports::{FloodTargets, PORTS_MAX};
-pub use types::{DropReason, Egress, Forward, GroupId, PortCounters, PortId, TableEntry, Target, TrunkId};
-pub use vlan::{PortVlans, TagChange, TaggedHead, VLAN_TAG_LEN, VlanId, VlanSet};
+pub use types::{DropReason, Egress, Forward, GroupId, PortCounters, TableEntry, Target, TrunkId};
+pub use vlan::{PortVlans, VlanSet};
 
+use crate::ports::{PORTS_MAX, PortId, PortSet, take_lowest};
 use crate::snooping::Snooping;
 use crate::stp::{BRIDGE_GROUP, PortState, SpanningTree};
+use crate::vlan_tag::VlanId;
 use aggregate::Aggregates;
 use decision::{DECISIONS_PER_PORT, Decision, PairKey};
 use groups::Groups;
-use ports::take_lowest;
 use table::{Found, MacTable, SlotIndex};
 
 /// Slots looked at for expired entries when an address is learned: more than one, so that the table is cleaned faster
@@ -70,7 +70,7 @@ struct Port {
     up: bool,
     /// It takes frames and gets them.
     open: bool,
-    /// What it carries, if somebody said so.
+    /// What the port carries, if that was set.
     vlans: Option<PortVlans>,
     /// Entries of the table that name this port.
     entries: usize,
@@ -91,7 +91,7 @@ pub struct Switch {
     ports: Vec<Port>,
     /// Ports that get frames. Of an aggregate it is the first member alone, for all of them.
     open: PortSet,
-    /// Whether frames take the way of `managed`.
+    /// Whether frames take the path of `managed`.
     is_managed: bool,
     /// Whether the switch has VLANs: one of its ports was given some.
     has_vlans: bool,
@@ -102,7 +102,7 @@ pub struct Switch {
     tree: Option<Box<SpanningTree>>,
     /// What it knows of multicast groups, if it snoops.
     snooping: Option<Box<Snooping>>,
-    /// The ways that [`Forward::Several`] stands for.
+    /// The ports that [`Forward::Several`] stands for.
     targets: Vec<Target>,
     /// What was answered last, as far as a port's decisions do not say it.
     last: LastAnswer,
@@ -311,7 +311,7 @@ impl Switch {
         present.map(|(number, _)| PortId(number as u16))
     }
 
-    /// The way out that a port stands for; `None` if there is no such port.
+    /// What is behind a port; `None` if there is no such port.
     #[inline]
     pub fn egress(&self, port: PortId) -> Option<Egress> {
         self.ports
@@ -354,10 +354,10 @@ impl Switch {
         self.forward_other(now, ingress, header, frame_len)
     }
 
-    /// Counts `frames` more frames of together `bytes` bytes, with the same 14 header bytes, that the caller sent the way
+    /// Counts `frames` more frames of together `bytes` bytes, with equal 14 header bytes, that the caller sent as
     /// [`forward`](Self::forward) just answered for the first of them: so a batch between two stations is looked up once.
     ///
-    /// Only at once after it, with the same `ingress` and `header` and at the same time.
+    /// Call it directly after that, with its `ingress`, `header` and time.
     pub fn count_repeated(&mut self, ingress: PortId, header: &[u8], frames: u64, bytes: u64) {
         let Some(port) = self.ports.get_mut(usize::from(ingress.0)) else {
             return;
@@ -476,7 +476,7 @@ impl Switch {
         forward
     }
 
-    /// As [`count`](Self::count), for one frame.
+    /// Does what [`count`](Self::count) does, for one frame.
     #[inline(never)]
     fn count_apart(&mut self, ingress: PortId, decision: &Decision, dst: MacAddr, bytes: u64) {
         self.count(ingress, decision, dst, 1, bytes);
@@ -625,7 +625,7 @@ impl Switch {
         }
     }
 
-    /// Every way out that the decision stands for, in rising order of ports: one, several, or none. The decision must
+    /// Every port that the decision stands for, in rising order: one, several, or none. The decision must
     /// be of the switch's present state.
     #[inline]
     pub fn flood_targets(&self, ingress: PortId, forward: Forward) -> FloodTargets<'_> {

@@ -5,10 +5,11 @@
 use ether::{MacAddr, Time};
 
 use super::managed::Admitted;
-use super::vlan::EgressForm;
-use super::{DropReason, Egress, Forward, PortId, Switch};
+use super::{DropReason, Egress, Forward, Switch};
 use crate::control_frame::ControlFrame;
+use crate::ports::PortId;
 use crate::snooping::{Audience, GroupMember, Kind, SnoopedVlan, Snooping, SnoopingCounters, kind_of};
+use crate::vlan_tag::{EgressForm, VlanId};
 
 impl Switch {
     /// Listens to what hosts and routers say about multicast groups with IGMP and MLD from now on, or (`None`) no more. Frames to a
@@ -30,7 +31,7 @@ impl Switch {
         }
     }
 
-    /// A trunk came or went, or frames take other ways.
+    /// A trunk came or went, or frames take other paths.
     pub(super) fn note_topology_change(&mut self) {
         if let Some(snooping) = &mut self.snooping {
             snooping.topology_changed();
@@ -99,7 +100,7 @@ impl Switch {
             if !self.open.contains(query.port) {
                 continue;
             }
-            let form = match super::VlanId::new(query.vlan) {
+            let form = match VlanId::new(query.vlan) {
                 Some(vlan) if self.has_vlans => self.form_at(query.port, vlan),
                 _ => Some(EgressForm::Untagged),
             };
@@ -133,7 +134,7 @@ impl Switch {
             .is_some_and(|snooping| snooping.has_router(now, port))
     }
 
-    /// The VLANs in which groups are kept apart, with who asks for them.
+    /// The VLANs in which groups are kept separate, with who asks for them.
     pub fn snooped_vlans(&self, now: Time) -> impl Iterator<Item = SnoopedVlan> + '_ {
         self.snooping.iter().flat_map(move |snooping| snooping.vlans(now))
     }

@@ -4,8 +4,9 @@
 
 use ether::Time;
 
-use super::{DropReason, Egress, Forward, PortId, Switch, check};
+use super::{DropReason, Egress, Forward, Switch, check};
 use crate::control_frame::ControlFrame;
+use crate::ports::PortId;
 use crate::stp::{PortState, SpanningTree, StpConfig, StpPortConfig, StpPortStatus, StpStatus};
 
 impl Switch {
@@ -105,7 +106,7 @@ impl Switch {
         self.poll_query(now)
     }
 
-    /// The way of a frame of the switch itself, which is counted there; `None` if the port has just gone.
+    /// Decides about a frame of the switch itself, which is counted there; `None` if the port has just gone.
     pub(super) fn send_control(&mut self, port: PortId, frame: ControlFrame) -> Option<(Egress, ControlFrame)> {
         let member = self.member_for(port, 0)?;
         let egress = self.egress(member)?;

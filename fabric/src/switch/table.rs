@@ -8,7 +8,7 @@ use alloc::{boxed::Box, vec};
 
 use ether::{MacAddr, Time};
 
-use super::PortId;
+use crate::ports::PortId;
 
 /// Slots looked at before an address counts as absent, or as not storable.
 ///
@@ -58,7 +58,7 @@ pub(super) struct MacTable {
 }
 
 impl MacTable {
-    /// An empty table; `has_vlans` says whether an address is told apart by its VLAN, too.
+    /// An empty table; `has_vlans` says whether its VLAN is a part of an address's key.
     pub(super) fn new(entries_max: usize, seed: u64, has_vlans: bool) -> Self {
         let count = (entries_max * 2).next_power_of_two().max(PROBES_MAX);
         Self {
@@ -88,7 +88,7 @@ impl MacTable {
     }
 
     /// Multiplication by an odd constant, with the seed mixed in before and after, so that a guest that does not know
-    /// the seed cannot choose addresses that meet in one slot.
+    /// the seed cannot choose addresses that share one slot.
     #[inline(always)]
     fn home(&self, mac: u64, vlan: u16) -> usize {
         let station = mac | u64::from(vlan) << 48;

@@ -1,14 +1,9 @@
-//! The words in which a switch is asked and answers.
+//! The values with which a switch is asked and answers.
 
 use core::fmt;
 
-use super::{TagChange, VlanId};
-
-/// A port of one switch: numbers are given out from 0 and used again after [`Switch::remove_port`].
-///
-/// [`Switch::remove_port`]: super::Switch::remove_port
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortId(pub u16);
+use crate::ports::PortId;
+use crate::vlan_tag::{TagChange, VlanId};
 
 /// A trunk to another switch, in this process or elsewhere; numbered by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,7 +25,7 @@ pub enum Egress {
     Trunk(TrunkId),
 }
 
-/// One way out for a frame, and what happens to its tag there.
+/// One port that a frame leaves by, and what happens to its tag there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Where it goes.
@@ -42,9 +37,9 @@ pub struct Target {
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
-    /// It goes one way as it is; never back to its own port.
+    /// It leaves by one port as it is; never back to its own port.
     One(Egress),
-    /// It goes the ways that [`Switch::targets`] lists, each with what becomes of its tag: an answer of a switch with VLANs,
+    /// It leaves where [`Switch::targets`] lists, each with what becomes of its tag: an answer of a switch with VLANs,
     /// link aggregation or snooping.
     ///
     /// [`Switch::targets`]: super::Switch::targets
@@ -90,11 +85,11 @@ pub enum DropReason {
     VlanMissing,
     /// Its tag states the number 4095, which is no VLAN.
     VlanInvalid,
-    /// The way to its destination carries no frames just now: its trunks are down, or the spanning tree keeps it closed.
+    /// The path to its destination carries no frames just now: its trunks are down, or the spanning tree keeps it closed.
     NoWay,
     /// The spanning tree keeps the port closed that it came from.
     Discarding,
-    /// To a multicast group that nobody behind another port wants.
+    /// To a multicast group that no station behind another port wants.
     NoMember,
 }
 
@@ -115,7 +110,7 @@ impl DropReason {
         Self::NoMember,
     ];
 
-    /// The name in statistics: `too-short`, `same-port`, …
+    /// The name of the reason in statistics: `too-short`, `same-port`, …
     pub const fn name(self) -> &'static str {
         match self {
             Self::TooShort => "too-short",
@@ -175,7 +170,7 @@ pub struct PortCounters {
     /// stations with one address.
     pub moved: u64,
     /// Times a source address was not learned, because the table or the port's part of it was full. Frames to such an
-    /// address are flooded; while it goes on sending to the same station, it is tried again every 10 ms.
+    /// address are flooded; while it goes on sending to one station, it is tried again every 10 ms.
     pub not_learned: u64,
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) dropped: [u64; DropReason::ALL.len()],

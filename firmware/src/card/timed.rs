@@ -4,7 +4,7 @@
 
 use ether::Time;
 
-use super::{ChangeError, Firmware, UnknownQueue};
+use super::{Card, ChangeError, UnknownQueue};
 use crate::{
     RxPipeline, Watchdog,
     timers::Timers,
@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// [`ChangeError::WatchdogDelay`] for a guest, whose card says what it allows in each report.
-pub(crate) const WATCHDOG_DELAY_SENTENCE: &str =
+pub(super) const WATCHDOG_DELAY_SENTENCE: &str =
     "the watchdog's delay must be 0 (off), or at least what the card allows and at most 1 s";
 
-impl Firmware {
+impl Card {
     /// The shortest delay of a watchdog: the card's shortest timer, for each queue, since all of them may run at once.
     pub fn watchdog_ns_min(&self) -> u64 {
         self.timers.shortest_ns() * u64::from(self.queue_pairs())
@@ -61,7 +61,7 @@ impl Firmware {
         &self.timers
     }
 
-    /// The guest's timers, to serve them: [`Timers::poll`] when [`Firmware::next_event`] has come. What a ring becomes is
+    /// The guest's timers, to serve them: [`Timers::poll`] when [`Card::next_event`] has come. What a ring becomes is
     /// the driver's: a doorbell frame and [`RxPipeline::ring`], or an interrupt alone.
     pub fn timers_mut(&mut self) -> &mut Timers {
         &mut self.timers

@@ -7,7 +7,7 @@ use super::{Action, Attention, Completion, Oldest, Strategy, Together};
 
 /// The longest delay is that of the settings; each level below has half of it, and level 0 none.
 const LEVEL_MAX: u8 = 4;
-/// Level *n* is reached, one level per sample, at so many times *n* packets per longest delay. Below it, waiting gathers too
+/// Level *n* is reached, one level per sample, at so many times *n* packets per longest delay. Below it, waiting collects too
 /// little to be worth the latency: the answers of a ping-pong stay quiet, a saturated link of 1 Gbit/s does not.
 const PACKETS_PER_LEVEL: u64 = 4;
 /// Level *n* is left below that divided by this, so that traffic near a bound does not flap.
@@ -64,12 +64,12 @@ impl<M> Adaptive<M> {
         self.last = (packets, took_ns);
         let before = self.level;
         // Packets per longest delay, and the bounds, both times what the sample took.
-        let gathered = packets.saturating_mul(longest_ns);
+        let arrived = packets.saturating_mul(longest_ns);
         let bound = |per_delay: u64| took_ns.saturating_mul(per_delay);
-        if self.level < LEVEL_MAX && gathered >= bound(PACKETS_PER_LEVEL * u64::from(self.level + 1)) {
+        if self.level < LEVEL_MAX && arrived >= bound(PACKETS_PER_LEVEL * u64::from(self.level + 1)) {
             self.level += 1;
         }
-        while self.level > 0 && gathered < bound(PACKETS_PER_LEVEL / HYSTERESIS * u64::from(self.level)) {
+        while self.level > 0 && arrived < bound(PACKETS_PER_LEVEL / HYSTERESIS * u64::from(self.level)) {
             self.level -= 1;
         }
         self.longer += u64::from(self.level > before);

@@ -48,7 +48,7 @@ weft_settings::settings! {
 }
 
 impl<S> Coalescing<S> {
-    /// The settings with the strategy named in another way.
+    /// These settings with the strategy in another representation.
     pub fn with_strategy<T>(&self, strategy: T) -> Coalescing<T> {
         Coalescing {
             strategy,
@@ -60,7 +60,7 @@ impl<S> Coalescing<S> {
 }
 
 impl<S> CoalescingChange<S> {
-    /// The change with the strategy named in another way.
+    /// This change with the strategy in another representation.
     pub fn with_strategy<T>(&self, strategy: Option<T>) -> CoalescingChange<T> {
         CoalescingChange {
             strategy,
@@ -195,7 +195,7 @@ pub enum Attention {
 /// A coalescing strategy.
 ///
 /// Promises made to it: `completed` is called once for each packet that it pays attention to, in order of arrival, after
-/// the packet's DMA; `announced` is called after every interrupt, whoever raised it (this strategy, the time-out, the count limit, a
+/// the packet's DMA; `announced` is called after every interrupt, whatever raised it (this strategy, the time-out, the count limit, a
 /// restart), and when the queue is reset.
 ///
 /// What it cannot do: raise before a DMA has completed, hold a packet longer than the time-out, or loop.
@@ -228,7 +228,7 @@ pub trait Strategy: Copy + Default {
 
     /// How long packets may wait, in nanoseconds, counted from the arrival of the oldest one not announced; an interrupt then
     /// is told to be `adaptive`. Asked whenever another packet becomes the oldest, and when settings change. More than
-    /// [`Oldest::longest_ns`] is not granted: whoever answers that leaves the time to M-GF1.
+    /// [`Oldest::longest_ns`] is not granted: a strategy that answers that leaves the time to M-GF1.
     #[inline]
     fn delay_ns(&mut self, oldest: Oldest) -> u64 {
         oldest.longest_ns
@@ -261,6 +261,15 @@ pub trait Selection: Strategy {
     fn serves(&self, settings: Coalescing) -> bool;
 }
 
+/// What is shown each registered strategy by its type, see [`visit_strategies`].
+pub(crate) trait StrategyVisitor {
+    /// Why the visit ends early.
+    type Error;
+
+    /// Looks at the strategy that is registered as `kind`.
+    fn visit<S: Strategy>(&mut self, kind: StrategyKind) -> Result<(), Self::Error>;
+}
+
 // One line for each strategy: its name in Rust, its code on the wire (the next free one; never change one that is in use), its name
 // for people, and its type. `mod every_second::EverySecond` is the type `EverySecond` in the file `every_second.rs` beside this one.
 registry::strategies! {
@@ -270,7 +279,7 @@ registry::strategies! {
     Timeout = 1, "timeout", timeout::Timeout;
     /// M-GF4, Algorithm 1: a marked packet is announced as soon as it is in host memory.
     OpenMx = 2, "open-mx", open_mx::OpenMx;
-    /// M-GF5, Algorithm 2: as Open-MX, but put off while other packets are on their way.
+    /// M-GF5, Algorithm 2: as Open-MX, but put off while other packets are in flight.
     Stream = 3, "stream", stream::Stream;
     /// M-GF7: the delay follows the traffic, from none up to that of the settings.
     Adaptive = 4, "adaptive", Adaptive<timeout::Timeout>;

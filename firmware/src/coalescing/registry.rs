@@ -27,7 +27,7 @@ macro_rules! strategies {
         impl StrategyKind {
             /// All strategies, in the order of their codes.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
-            /// Their names, in the same order.
+            /// Their names, in the order of [`StrategyKind::ALL`].
             pub const NAMES: &'static [&'static str] = &[$($name),*];
             /// How many there are; counters are indexed by [`StrategyKind::index`].
             pub const COUNT: usize = Self::ALL.len();
@@ -69,11 +69,10 @@ macro_rules! strategies {
             }
         }
 
-        /// See [`conformance::registered`](crate::conformance::registered).
-        pub(crate) fn registered() -> Result<(), (StrategyKind, crate::conformance::Broken)> {
+        /// Shows the visitor each registered strategy, in the order of their codes, until it fails.
+        pub(crate) fn visit_strategies<V: StrategyVisitor>(visitor: &mut V) -> Result<(), V::Error> {
             $(
-                crate::conformance::strategy::<$($module::$own)? $($state)?>()
-                    .map_err(|broken| (StrategyKind::$kind, broken))?;
+                visitor.visit::<$($module::$own)? $($state)?>(StrategyKind::$kind)?;
             )*
             Ok(())
         }

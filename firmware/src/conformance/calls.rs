@@ -79,7 +79,7 @@ impl Case for Calls {
     }
 }
 
-/// The same calls have the same answers.
+/// Equal calls have equal answers.
 pub(super) fn same_answers<S: Strategy>(calls: &Calls) -> Result<(), Broken> {
     let (mut once, mut again) = (S::default(), S::default());
     let mut timeline = Timeline::default();
@@ -101,7 +101,7 @@ pub(super) fn same_answers<S: Strategy>(calls: &Calls) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Behind an interrupt, a strategy that saw marks decides about unmarked packets as one that saw the same packets without
+/// Behind an interrupt, a strategy that saw marks decides about unmarked packets as one that saw these packets without
 /// marks.
 pub(super) fn marks_end<S: Strategy>(calls: &Calls) -> Result<(), Broken> {
     let (mut saw, mut spared) = (S::default(), S::default());
@@ -219,12 +219,12 @@ impl<S: Strategy> Caller<S> {
                 return self.announce();
             }
             Action::Defer if !others_pending => {
-                let details = "nothing else was on its way";
+                let details = "no other packet was in flight";
                 return Err(Broken::new(Promise::RemembersWhatItPutOff, details));
             }
             Action::Defer => self.owed = true,
             Action::Wait if self.owed && !others_pending => {
-                let details = "the last one on its way completed";
+                let details = "the last one in flight completed";
                 return Err(Broken::new(Promise::RemembersWhatItPutOff, details));
             }
             Action::Wait => {}

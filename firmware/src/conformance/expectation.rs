@@ -16,7 +16,7 @@ use crate::{Coalescing, DmaModel, PacketInfo, Reason, StrategyKind, coalescing::
 /// A packet of an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When. Packets of the same time arrive together.
+    /// When. Packets of one time arrive together.
     pub at: Time,
     /// Its descriptor.
     pub packet: PacketInfo,

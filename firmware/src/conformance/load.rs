@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::shrink::{Case, without_some};
 use crate::{Coalescing, DmaModel, PacketInfo, StrategyKind};
 
-/// SplitMix64: the same numbers from the same seed on any machine.
+/// SplitMix64: a seed has one sequence of numbers on any machine.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers(pub(super) u64);
 

@@ -1,14 +1,17 @@
 //! The conformance suite: does a strategy, or a whole receive path, keep its promises? If not, it says in words which one
 //! it breaks, and shows the fewest events with which it does as a time line.
 //!
-//! Seeded random calls and loads; the same answer on any machine. For tests: nothing else in the crate uses it, so a program
+//! Calls and loads are random and seeded, so the answer does not depend on the machine. For tests: nothing else in the crate uses it, so a program
 //! that does not call it does not contain it. What a strategy *should* decide is not here but in the specification of its
 //! mechanism (`tests/firmware/reference.rs`), or in expectation traces ([`Expectation`]).
 
 use alloc::{format, string::String};
 use core::fmt;
 
-use crate::StrategyKind;
+use crate::{
+    StrategyKind,
+    coalescing::{Strategy, StrategyVisitor, visit_strategies},
+};
 
 mod calls;
 mod expectation;
@@ -27,7 +30,18 @@ pub use strategy::{broken_promises, strategy};
 /// # Errors
 /// The first strategy that breaks a promise, and which one.
 pub fn registered() -> Result<(), (StrategyKind, Broken)> {
-    crate::coalescing::registered()
+    visit_strategies(&mut Suite)
+}
+
+/// The suite as what is shown the registered strategies.
+struct Suite;
+
+impl StrategyVisitor for Suite {
+    type Error = (StrategyKind, Broken);
+
+    fn visit<S: Strategy>(&mut self, kind: StrategyKind) -> Result<(), Self::Error> {
+        strategy::<S>().map_err(|broken| (kind, broken))
+    }
 }
 
 /// What a receive path or a strategy promises.
@@ -55,9 +69,9 @@ pub enum Promise {
     SurvivesChanges,
     /// `attention` leaves out only completions that mean nothing to the strategy.
     HonestAttention,
-    /// The same calls have the same answers: nothing is kept outside the strategy.
+    /// Equal calls have equal answers: nothing is kept outside the strategy.
     SameAnswers,
-    /// What is put off is remembered, and raised when nothing else is on its way (M-GF5).
+    /// What is put off is remembered, and raised when no other packet is in flight (M-GF5).
     RemembersWhatItPutOff,
     /// Nothing of a mark outlives its announcement (M-GF11).
     ForgetsWhatIsAnnounced,

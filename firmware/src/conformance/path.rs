@@ -39,7 +39,7 @@ pub trait ReceivePath {
 
 impl<S: Selection> ReceivePath for Pipeline<S> {
     fn arrive(&mut self, now: Time, packet: PacketInfo) {
-        // A full pipeline refuses and counts; whoever drives it here polls in time.
+        // A full pipeline refuses and counts; the suite polls in time.
         _ = self.arrive(now, packet);
     }
 
@@ -84,7 +84,7 @@ pub fn receive_path<P: ReceivePath>(make: impl Fn() -> P) -> Result<(), Broken> 
     receive_path_under(StrategyKind::ALL, make)
 }
 
-/// The same with these strategies alone in the settings of the loads. Which promise is found broken first depends on them.
+/// As [`receive_path`], with these strategies alone in the settings of the loads. Which promise is found broken first depends on them.
 ///
 /// # Errors
 /// As for [`receive_path`].
@@ -123,7 +123,7 @@ pub(super) fn decisions<P: ReceivePath>(path: P, load: &Load) -> Result<(Decisio
 }
 
 /// Drives a receive path through a load and, after `quiet_ns` without packets, through another one; and a second path through
-/// the latter alone, at the same time. Gives what both decided there, and what was seen of the first.
+/// the latter alone, at equal times. Gives what both decided there, and what was seen of the first.
 pub(super) fn after_a_pause<P: ReceivePath>(
     [path, fresh]: [P; 2],
     (first, then): (&Load, &Load),
@@ -195,7 +195,7 @@ impl<P: ReceivePath> Watch<P> {
         }
     }
 
-    /// The settings with which a load begins, while nothing is on its way.
+    /// The settings with which a load begins, while no packet is in flight.
     pub(super) fn begin(&mut self, load: &Load) {
         self.path.set_coalescing(self.now, load.coalescing);
         self.path.set_dma(load.dma);
@@ -351,7 +351,7 @@ impl<P: ReceivePath> Watch<P> {
             Reason::Adaptive | Reason::Strategy => true,
             Reason::Count => self.settings.frames_max != 0 && interrupt.packets >= self.settings.frames_max,
             Reason::EveryPacket => interrupt.packets == 1 || self.changed,
-            // Nobody turned a watchdog or a clock on, or started anew.
+            // No watchdog or clock was turned on, and nothing started anew.
             _ => false,
         }
     }

@@ -13,7 +13,7 @@ pub(super) trait Case: Clone {
     fn smaller(&self) -> Vec<Self>;
 }
 
-/// Shrinks a case with which `run` fails, as long as it fails with the same promise. Gives what the last failure said.
+/// Shrinks a case with which `run` fails, as long as it breaks this promise. Gives what the last failure said.
 pub(super) fn shrunk<C: Case>(case: C, broken: Broken, run: impl Fn(&C) -> Result<(), Broken>) -> Broken {
     let (mut case, mut broken) = (case, broken);
     let mut tries = 0;
@@ -35,7 +35,7 @@ pub(super) fn shrunk<C: Case>(case: C, broken: Broken, run: impl Fn(&C) -> Resul
     }
 }
 
-/// Lists with runs of their elements left out: halves, quarters, … single ones.
+/// Lists with some neighbouring elements left out: halves, quarters, … single ones.
 pub(super) fn without_some<T: Clone>(list: &[T]) -> Vec<Vec<T>> {
     let mut smaller = Vec::new();
     let mut run = list.len().div_ceil(2);

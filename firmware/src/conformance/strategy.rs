@@ -76,7 +76,7 @@ impl Findings {
     }
 
     fn of<S: Strategy>(&mut self) {
-        // Whatever its settings call it: there is one strategy only.
+        // The settings may name any strategy: there is this one only.
         let load = |seed| Load::new(seed, &[StrategyKind::Timeout]);
         let twice = |seed| Twice {
             first: load(seed),
@@ -143,7 +143,7 @@ fn starts_anew<S: Strategy>(twice: &Twice) -> Result<(), Broken> {
     Err(Broken::new(Promise::StartsAnew, details).shown(timeline))
 }
 
-/// The first interrupts that are not the same.
+/// The first interrupts that differ.
 fn difference(one: &Decisions, other: &Decisions) -> Option<(Decision, Decision)> {
     let (one, other) = (&one.interrupts, &other.interrupts);
     let at = (0..one.len().max(other.len())).find(|&at| one.get(at) != other.get(at))?;
@@ -237,7 +237,7 @@ impl<S: Strategy> Strategy for Only<S> {
     }
 }
 
-/// The same strategy, told of every completion.
+/// A strategy that is told of every completion.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hearing<S>(S);
 

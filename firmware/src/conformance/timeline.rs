@@ -75,9 +75,9 @@ impl Timeline {
 
     pub(super) fn completion(&mut self, at: Time, info: PacketInfo, others_pending: bool, answer: &dyn fmt::Debug) {
         let others = if others_pending {
-            "others are on their way"
+            "others are in flight"
         } else {
-            "no other on its way"
+            "no other in flight"
         };
         self.note(
             Some(at),

@@ -1,19 +1,16 @@
 //! GET_COPY_ENGINE: the report about a self-connected card, and its layout.
 
 use super::wire::{Reader, Writer};
-use crate::{
-    Firmware,
-    copy_engine::{CopyCounters, CopyError},
-};
+use crate::copy_engine::{CopyCounters, CopyEngine, CopyError};
 
 /// A card's copy engine: what it was made with and what it counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyEngineReport {
     /// Longest frame in bytes.
     pub mtu: u32,
-    /// Copies that may be under way.
+    /// Copies that may be in flight.
     pub queue_max: u16,
-    /// Copies that are under way now.
+    /// Copies that are in flight now.
     pub queued: u16,
     /// Modelled cost of submitting one frame, in nanoseconds.
     pub submit_ns: u32,
@@ -22,18 +19,17 @@ pub struct CopyEngineReport {
 }
 
 impl CopyEngineReport {
-    /// What the card says; `None` for a card that is not connected to itself.
-    pub(super) fn of(nic: &Firmware) -> Option<Self> {
-        let engine = nic.copy_engine()?;
+    /// What a card says of its copy engine.
+    pub(crate) fn of(engine: &CopyEngine) -> Self {
         let config = engine.config();
-        Some(Self {
+        Self {
             mtu: config.mtu,
             queue_max: config.queue_max,
             // Both are bounded far below the field's greatest value.
             queued: engine.queued() as u16,
             submit_ns: config.submit_ns as u32,
             counters: *engine.counters(),
-        })
+        }
     }
 
     pub(super) fn write(&self, writer: &mut Writer<'_>) {

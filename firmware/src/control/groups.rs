@@ -1,26 +1,21 @@
-//! Layouts of the operations about multicast groups, JOIN_GROUP, LEAVE_GROUP and GET_GROUPS, and the card's answers.
-//!
-//! A card cannot join a group by itself: trees concern all members. It notes what its guest wants and leaves the answer to
-//! whoever keeps the groups ([`Firmware::take_group_request`]).
+//! The operations about multicast groups, JOIN_GROUP, LEAVE_GROUP and GET_GROUPS: their values and layouts.
 
-use alloc::borrow::Cow;
 use core::fmt;
 
 use ether::{MacAddr, Time};
 
 use super::{
-    CONTROL_FRAME_MAX, GroupReport, Refusal, RefusalCode, Reply, Request,
+    GroupReport, RefusalCode, Request,
+    rate_limit::RateLimit,
     request::Reject,
     wire::{Reader, Writer, operation},
 };
-use crate::{Firmware, multicast::GroupCounters};
+use crate::multicast::GroupCounters;
 
 /// How often a guest may change its groups: each change writes the tables of all members, which is everybody's time.
 pub const GROUP_CHANGES_PER_S: u64 = 20;
 /// Changes that a guest may make at once after a pause: joining and leaving every group it can be in.
 pub const GROUP_CHANGES_BURST: u64 = 32;
-
-const NS_PER_CHANGE: u64 = 1_000_000_000 / GROUP_CHANGES_PER_S;
 
 /// A wish of the guest that concerns the other members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +26,8 @@ pub struct GroupRequest {
     pub join: bool,
     /// The address that the guest sent the request from.
     pub guest: MacAddr,
-    id: u16,
+    /// Number of the control frame, which the reply repeats.
+    pub(crate) id: u16,
 }
 
 /// Why a wish was not fulfilled.
@@ -70,126 +66,51 @@ impl fmt::Display for GroupRefusal {
 
 impl core::error::Error for GroupRefusal {}
 
-/// What a card knows of its guest's wishes.
+/// What a card knows of its guest's wishes about groups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupWishes {
     request: Option<GroupRequest>,
-    credit_ns: u64,
-    since: Time,
+    changes: RateLimit<GROUP_CHANGES_PER_S, GROUP_CHANGES_BURST>,
 }
 
 impl GroupWishes {
     pub(crate) const fn new() -> Self {
         Self {
             request: None,
-            credit_ns: GROUP_CHANGES_BURST * NS_PER_CHANGE,
-            since: Time::ZERO,
+            changes: RateLimit::new(),
         }
     }
 
-    /// What nobody took has no answer: the guest asks again.
+    /// Forgets a request that the driver did not take: it has no answer, and the guest asks again.
     pub(crate) const fn forget(&mut self) {
         self.request = None;
     }
 
-    /// Notes who asked; false if nobody did.
-    pub(super) fn note_sender(&mut self, guest: MacAddr, id: u16) -> bool {
+    /// Notes a request, whose sender is told by [`GroupWishes::note_sender`].
+    pub(crate) fn note(&mut self, group: u16, join: bool) {
+        self.request = Some(GroupRequest {
+            group,
+            join,
+            guest: MacAddr::default(),
+            id: 0,
+        });
+    }
+
+    /// Notes who sent the request; false if there is none.
+    pub(crate) fn note_sender(&mut self, guest: MacAddr, id: u16) -> bool {
         let wish = self.request.as_mut();
         wish.map(|request| (request.guest, request.id) = (guest, id)).is_some()
     }
 
-    fn take(&mut self, now: Time) -> bool {
-        let earned_ns = now.nanos_since(self.since);
-        self.since = self.since.max(now);
-        self.credit_ns = self
-            .credit_ns
-            .saturating_add(earned_ns)
-            .min(GROUP_CHANGES_BURST * NS_PER_CHANGE);
-        let left = self.credit_ns.checked_sub(NS_PER_CHANGE);
-        self.credit_ns = left.unwrap_or(self.credit_ns);
-        left.is_some()
-    }
-}
-
-impl Firmware {
-    /// What the guest wants, by the control frame that was handled last, if it concerns other members of a group: then that
-    /// frame has no reply yet. Whoever keeps the groups does it, or not, and says so by [`Firmware::answer_group`].
-    pub fn take_group_request(&mut self) -> Option<GroupRequest> {
-        self.group_wishes.request.take()
+    /// Takes the request, for the driver.
+    pub(crate) fn take(&mut self) -> Option<GroupRequest> {
+        self.request.take()
     }
 
-    /// Answers a request that was taken; returns the length of the reply written to `reply`, as
-    /// [`Firmware::handle_control`] does. If it was done, the group's table is written already.
-    pub fn answer_group(
-        &mut self,
-        request: GroupRequest,
-        outcome: Result<(), GroupRefusal>,
-        reply: &mut [u8; CONTROL_FRAME_MAX],
-    ) -> usize {
-        let code = if request.join {
-            operation::JOIN_GROUP
-        } else {
-            operation::LEAVE_GROUP
-        };
-        let answer = match outcome {
-            Ok(()) => {
-                self.control_counters.served += 1;
-                let report = report(self, request.group);
-                if request.join {
-                    Reply::JoinGroup(report)
-                } else {
-                    Reply::LeaveGroup(report)
-                }
-            }
-            Err(refusal) => {
-                self.control_counters.refused[RefusalCode::Group as usize - 1] += 1;
-                Reply::Refused(Refusal {
-                    code: RefusalCode::Group.code(),
-                    reason: Cow::Borrowed(refusal.sentence()),
-                })
-            }
-        };
-        answer.encode(request.guest, request.id, code, reply)
+    /// Whether the guest may change a group now; if so, this counts as a change.
+    pub(crate) fn may_change(&mut self, now: Time) -> bool {
+        self.changes.take(now)
     }
-}
-
-/// Notes a wish; the answer that counts comes later.
-pub(super) fn wish(nic: &mut Firmware, now: Time, group: u16, join: bool) -> Result<GroupReport, Reject> {
-    let is_member = |nic: &Firmware| nic.multicast().groups().any(|(number, ..)| number == group);
-    // What is so already costs nothing, and may be asked for as often as anything.
-    if is_member(nic) != join && !nic.group_wishes.take(now) {
-        return Err(Reject::new(RefusalCode::Group, GroupRefusal::TooOften.sentence()));
-    }
-    nic.group_wishes.request = Some(GroupRequest {
-        group,
-        join,
-        guest: MacAddr::default(),
-        id: 0,
-    });
-    Ok(report(nic, group))
-}
-
-fn report(nic: &Firmware, group: u16) -> GroupReport {
-    let mut groups = nic.multicast().groups();
-    let found = groups.find(|(number, ..)| *number == group);
-    found.map_or(
-        GroupReport {
-            group,
-            members: 0,
-            counters: GroupCounters::default(),
-        },
-        |(group, counters, members)| GroupReport {
-            group,
-            members: members.len() as u16,
-            counters: *counters,
-        },
-    )
-}
-
-/// The group with the lowest number above `after`; number 0 if there is none.
-pub(super) fn next_report(nic: &Firmware, after: u16) -> GroupReport {
-    let numbers = nic.multicast().groups().map(|(number, ..)| number);
-    report(nic, numbers.filter(|number| *number > after).min().unwrap_or(0))
 }
 
 pub(super) fn write_request(writer: &mut Writer, number: u16) {

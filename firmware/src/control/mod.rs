@@ -1,32 +1,36 @@
 //! The in-band control protocol between a guest and its own card, both ends of it; `docs/spec/card-control.md` is its definition.
 //!
-//! Requests and replies as values, their encoding, and the card's service with its limits. How frames get to the card and
-//! back is the driver's business.
+//! It holds requests and replies as values, and their encoding. What a card does when it is asked is in the card; how frames get
+//! there and back is the driver's business.
 
 mod copy_engine;
+mod counters;
 mod groups;
-mod message;
+mod rate_limit;
 mod reply;
+mod reports;
 mod request;
-mod service;
 mod steering;
 mod strategies;
 mod timed;
 mod wire;
 
 pub use copy_engine::CopyEngineReport;
+pub use counters::ControlCounters;
 pub use groups::{GROUP_CHANGES_BURST, GROUP_CHANGES_PER_S, GroupRefusal, GroupRequest};
-pub use message::{
-    Abilities, AdaptiveReport, CoalescingReport, CounterReport, GroupReport, Refusal, RefusalCode, Reply, Request,
-    SteeringReport, StrategyCode, StrategySet, ability,
+pub use reply::{Reply, ReplyError};
+pub use reports::{
+    Abilities, AdaptiveReport, CoalescingReport, CounterReport, GroupReport, Refusal, RefusalCode, SteeringReport,
+    StrategyCode, StrategySet, ability,
 };
-pub use reply::ReplyError;
-pub use service::{CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, ControlCounters};
+pub use request::Request;
 pub use strategies::StrategyNames;
 pub use timed::{Doorbell, TimerReport, WatchdogReport, doorbell_frame};
 
 pub(crate) use groups::GroupWishes;
-pub(crate) use service::{RateLimit, serve};
+pub(crate) use rate_limit::RateLimit;
+pub(crate) use request::{Decoded, Reject};
+pub(crate) use wire::operation;
 
 /// The longest control frame in bytes, in both directions; the shortest is Ethernet's minimum, [`CONTROL_FRAME_MIN`].
 pub const CONTROL_FRAME_MAX: usize = 256;
@@ -34,3 +38,8 @@ pub const CONTROL_FRAME_MAX: usize = 256;
 pub const CONTROL_FRAME_MIN: usize = 60;
 /// The one version of the protocol so far.
 pub const CONTROL_VERSION: u8 = 1;
+/// Requests that a card serves per second in the long run. A person or a monitoring program needs a few; a guest that
+/// sends more must not spend the data plane's time, which belongs to its neighbours too.
+pub const CONTROL_REPLIES_PER_S: u64 = 1_000;
+/// Requests that a card serves at once after a pause: reading every counter of a card with many queues.
+pub const CONTROL_REPLIES_BURST: u64 = 256;

@@ -1,4 +1,4 @@
-//! Layouts of replies.
+//! What a card answers its guest and says unasked, and the layouts of these replies.
 //!
 //! Decoding ignores what follows the known part of a body, so that a later card may say more.
 
@@ -8,13 +8,55 @@ use core::fmt;
 use ether::{EtherType, Frame, MacAddr};
 
 use super::{
-    Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CoalescingReport, CopyEngineReport, CounterReport, Refusal, Reply,
-    StrategyCode, StrategyNames, StrategySet, groups, steering, timed,
+    Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CoalescingReport, CopyEngineReport, CounterReport, Doorbell,
+    GroupReport, Refusal, SteeringReport, StrategyCode, StrategyNames, StrategySet, TimerReport, WatchdogReport,
+    groups, steering, timed,
     wire::{BODY_MAX, Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
 use crate::{AdaptiveState, Coalescing, Histogram, Reason, RxCounts};
 
-/// The reasons whose counts stand together in a reply; one that was added since stands behind what was there before.
+/// What a card answers, and what it says unasked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To [`Request::Hello`].
+    Hello(Abilities),
+    /// To [`Request::GetCoalescing`].
+    GetCoalescing(CoalescingReport),
+    /// To [`Request::SetCoalescing`]: the settings now in use (of queue 0, if all were changed).
+    SetCoalescing(CoalescingReport),
+    /// To [`Request::GetStrategies`].
+    GetStrategies(StrategyNames),
+    /// To [`Request::GetCounters`].
+    GetCounters(CounterReport),
+    /// To [`Request::GetSteering`].
+    GetSteering(SteeringReport),
+    /// To [`Request::SetSteering`]: the settings now in use, and the entries from the first that was changed on.
+    SetSteering(SteeringReport),
+    /// To [`Request::GetAdaptive`].
+    GetAdaptive(AdaptiveReport),
+    /// To [`Request::GetWatchdog`].
+    GetWatchdog(WatchdogReport),
+    /// To [`Request::SetWatchdog`]: the settings now in use.
+    SetWatchdog(WatchdogReport),
+    /// To [`Request::ArmTimer`].
+    ArmTimer(TimerReport),
+    /// To [`Request::DisarmTimer`].
+    DisarmTimer(TimerReport),
+    /// To nothing: a timer rang.
+    TimerExpired(Doorbell),
+    /// To [`Request::JoinGroup`].
+    JoinGroup(GroupReport),
+    /// To [`Request::LeaveGroup`].
+    LeaveGroup(GroupReport),
+    /// To [`Request::GetGroups`]: group 0 if there is none.
+    GetGroups(GroupReport),
+    /// To [`Request::GetCopyEngine`].
+    GetCopyEngine(CopyEngineReport),
+    /// To any request: not done, and why.
+    Refused(Refusal),
+}
+
+/// The reasons whose counts stand together in a reply; a reason that was added later stands behind all older fields.
 const FIRST_REASONS: [Reason; 8] = [
     Reason::EveryPacket,
     Reason::Mark,
@@ -56,7 +98,7 @@ impl Reply {
     /// Writes the reply to request `id` as a frame from the card to `dst` (the guest's address); returns its length.
     ///
     /// `operation` is that of the request, for refusals (0 if it could not be read).
-    pub(super) fn encode(&self, dst: MacAddr, id: u16, operation: u8, frame: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
+    pub(crate) fn encode(&self, dst: MacAddr, id: u16, operation: u8, frame: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
         let (code, status) = match self {
             Self::Hello(_) => (operation::HELLO, 0),
             Self::GetCoalescing(_) => (operation::GET_COALESCING, 0),
@@ -288,7 +330,7 @@ fn read_counts(reader: &mut Reader) -> Option<RxCounts> {
         *bucket = reader.u64()?;
     }
     counts.packets_per_interrupt = Histogram::from_counts(histogram);
-    // A card of before these were counted does not say them.
+    // An older card, which does not count these, does not say them.
     counts.decided[Reason::Clock.index()] = reader.u64().unwrap_or(0);
     counts.polled = reader.u64().unwrap_or(0);
     // A frame has no room for one more reason. Each interrupt stands in the histogram, too.

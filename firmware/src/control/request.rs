@@ -1,14 +1,110 @@
-//! Layouts of requests.
+//! What a guest asks of its card, and the layouts of these requests.
 //!
 //! Decoding is strict: a body of another length, or anything but zero where zero must be, is refused with a reason.
 
 use ether::{EtherType, Frame, MacAddr};
 
 use super::{
-    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, Request, StrategyCode, groups, steering, timed,
+    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, StrategyCode, groups, steering, timed,
     wire::{Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
-use crate::CoalescingChange;
+use crate::{CoalescingChange, SteeringChange, SteeringTable, TimerKind};
+
+/// What a guest asks of its card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Which version do we speak, and what can you do?
+    Hello {
+        /// Lowest version that the guest speaks.
+        version_min: u8,
+        /// Highest version that the guest speaks.
+        version_max: u8,
+    },
+    /// What are the coalescing settings of this queue?
+    GetCoalescing {
+        /// Number of the receive queue.
+        queue: u16,
+    },
+    /// Change coalescing settings.
+    SetCoalescing {
+        /// Number of the receive queue; `None` = all.
+        queue: Option<u16>,
+        /// What to change.
+        change: CoalescingChange<StrategyCode>,
+    },
+    /// Which strategies are there, and what are their names?
+    GetStrategies {
+        /// The strategies from this code on.
+        first: StrategyCode,
+    },
+    /// What was counted?
+    GetCounters {
+        /// Number of the receive queue; `None` = sum of all.
+        queue: Option<u16>,
+        /// While this strategy was configured; `None` = sum of all.
+        strategy: Option<StrategyCode>,
+    },
+    /// How are receive queues chosen?
+    GetSteering {
+        /// Which table is to be told, besides the settings.
+        table: SteeringTable,
+        /// From which entry on.
+        first: u16,
+    },
+    /// Change how receive queues are chosen.
+    SetSteering {
+        /// What to change.
+        change: SteeringChange,
+    },
+    /// What did adaptive moderation measure and choose?
+    GetAdaptive {
+        /// Number of the receive queue.
+        queue: u16,
+    },
+    /// How is the polling watchdog set, and what did it count?
+    GetWatchdog {
+        /// Number of the receive queue; `None` = all.
+        queue: Option<u16>,
+    },
+    /// Set the polling watchdog.
+    SetWatchdog {
+        /// Number of the receive queue; `None` = all.
+        queue: Option<u16>,
+        /// Its delay; 0 = off.
+        delay_ns: u64,
+    },
+    /// Arm a timer, or arm it anew.
+    ArmTimer {
+        /// The guest's number for it, not 65535.
+        timer: u16,
+        /// One-shot or clock.
+        kind: TimerKind,
+        /// After what time, or how often, it rings.
+        time_ns: u64,
+    },
+    /// Disarm a timer; none is no mistake.
+    DisarmTimer {
+        /// The guest's number for it; `None` only asks what was counted.
+        timer: Option<u16>,
+    },
+    /// Join a multicast group.
+    JoinGroup {
+        /// Its number, not 0.
+        group: u16,
+    },
+    /// Leave a multicast group.
+    LeaveGroup {
+        /// Its number, not 0.
+        group: u16,
+    },
+    /// Which group is the card in, and what was counted there?
+    GetGroups {
+        /// The one with the lowest number above this one.
+        after: u16,
+    },
+    /// What did the copy engine of a self-connected card do?
+    GetCopyEngine,
+}
 
 /// Which settings a SET_COALESCING changes.
 mod field {
@@ -21,20 +117,20 @@ mod field {
 
 /// Why a request is refused: a code for programs and a sentence for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reject {
-    pub(super) code: RefusalCode,
-    pub(super) reason: &'static str,
+pub(crate) struct Reject {
+    pub(crate) code: RefusalCode,
+    pub(crate) reason: &'static str,
 }
 
 impl Reject {
-    pub(super) const fn new(code: RefusalCode, reason: &'static str) -> Self {
+    pub(crate) const fn new(code: RefusalCode, reason: &'static str) -> Self {
         Self { code, reason }
     }
 }
 
 /// What a frame turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Decoded {
+pub(crate) enum Decoded {
     /// A reply, or a frame that is not for the card: never answered.
     NotARequest,
     /// A request; `id` 0 and `operation` 0 if they could not be read.
@@ -146,7 +242,7 @@ impl Request {
     }
 
     /// Reads a frame that came from a guest.
-    pub(super) fn decode(frame: &[u8]) -> Decoded {
+    pub(crate) fn decode(frame: &[u8]) -> Decoded {
         let for_card = Frame::new(frame)
             .is_some_and(|frame| frame.dst() == MacAddr::CARD && frame.ether_type() == EtherType::CARD_CONTROL);
         if !for_card {

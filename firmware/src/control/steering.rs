@@ -8,8 +8,8 @@ use super::{
     wire::{Reader, Writer},
 };
 use crate::{
-    Steering, SteeringChange, SteeringCounters, SteeringError, SteeringMode, SteeringTable, TABLE_ENTRIES_MAX,
-    TableChange, TableEntries,
+    SteeringChange, SteeringCounters, SteeringError, SteeringMode, SteeringTable, TABLE_ENTRIES_MAX, TableChange,
+    TableEntries,
 };
 
 /// Which settings a SET_STEERING changes.
@@ -29,7 +29,7 @@ mod even {
 /// Length of the body of a SET_STEERING.
 pub(super) const CHANGE_LEN: usize = 8 + TABLE_ENTRIES_MAX;
 
-const MODE: Reject = Reject::new(RefusalCode::Range, "the card does not know this way of steering");
+const MODE: Reject = Reject::new(RefusalCode::Range, "the card does not know this steering mode");
 const TABLE: Reject = Reject::new(
     RefusalCode::Range,
     "the steering tables are 1 (endpoints) and 2 (indirection)",
@@ -115,29 +115,6 @@ fn change(
         change.table = Some((SteeringTable::from_code(table).ok_or(TABLE)?, entries));
     }
     Ok(Request::SetSteering { change })
-}
-
-/// What a SET_STEERING is answered with: the table that it changed from its first changed entry on, or that of endpoints.
-pub(super) fn changed(change: &SteeringChange) -> (SteeringTable, u16) {
-    match &change.table {
-        None => (SteeringTable::Endpoints, 0),
-        Some((table, TableChange::Even)) => (*table, 0),
-        Some((table, TableChange::Entries(entries))) => (*table, entries.first()),
-    }
-}
-
-pub(super) fn report(steering: &Steering, table: SteeringTable, first: u16) -> Result<SteeringReport, Reject> {
-    let settings = steering.settings();
-    Ok(SteeringReport {
-        mode: settings.mode,
-        endpoints_even: settings.endpoints.is_even(),
-        indirection_even: settings.indirection.is_even(),
-        queue_pairs: steering.queue_pairs(),
-        ready: steering.ready_queues(),
-        counters: steering.counters(),
-        table,
-        entries: TableEntries::of_table(steering.table(table), first).ok_or(SteeringError::BeyondTable)?,
-    })
 }
 
 pub(super) fn write_report(writer: &mut Writer, report: &SteeringReport) {

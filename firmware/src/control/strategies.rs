@@ -30,7 +30,7 @@ pub struct StrategyNames {
 
 impl StrategyNames {
     /// The strategies of this crate from a code on.
-    pub(super) fn from(first: StrategyCode) -> Self {
+    pub(crate) fn from(first: StrategyCode) -> Self {
         let mut names = Self {
             total: StrategyKind::COUNT as u8,
             first: first.0,

@@ -1,8 +1,6 @@
-//! The operations about the watchdog and the guest's timers: their values, layouts and what they do.
+//! The operations about the watchdog and the guest's timers: their values and layouts.
 //!
 //! Meanings are in `docs/spec/card-control.md`; the machines are in `watchdog`, `clock` and `timers`.
-
-use ether::{MacAddr, Time};
 
 use super::{
     CONTROL_FRAME_MAX, RefusalCode, Reply, ReplyError,
@@ -10,10 +8,10 @@ use super::{
     wire::{QUEUE_ALL, Reader, Writer},
 };
 use crate::{
-    Firmware, Lateness, TimerKind,
-    clock::{ClockCounters, TIMER_NS_MAX},
-    timers::{Expiry, TimerCounters, TimerError},
-    watchdog::{WATCHDOG_DELAY_NS_MAX, WatchdogCounters},
+    Lateness, TimerKind,
+    clock::ClockCounters,
+    timers::{Expiry, TimerCounters},
+    watchdog::WatchdogCounters,
 };
 
 /// The number that names no timer.
@@ -247,50 +245,4 @@ pub(super) fn read_timers(reader: &mut Reader) -> Option<TimerReport> {
             lateness: read_lateness(reader)?,
         },
     })
-}
-
-pub(super) fn get_watchdog(card: &Firmware, queue: Option<u16>) -> Result<WatchdogReport, Reject> {
-    let watchdog = card.watchdog(queue.unwrap_or(0))?;
-    let ns = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
-    Ok(WatchdogReport {
-        queue,
-        delay_ns: ns(watchdog.delay_ns()),
-        delay_ns_min: ns(card.watchdog_ns_min()),
-        delay_ns_max: ns(WATCHDOG_DELAY_NS_MAX),
-        counters: match queue {
-            Some(_) => *watchdog.counters(),
-            None => card.watchdog_counters(),
-        },
-    })
-}
-
-pub(super) fn arm_timer(
-    card: &mut Firmware,
-    now: Time,
-    owner: MacAddr,
-    (timer, kind, time_ns): (u16, TimerKind, u64),
-) -> Result<TimerReport, Reject> {
-    card.timers_mut()
-        .arm(now, timer, kind, time_ns, owner)
-        .map_err(|error: TimerError| Reject::new(RefusalCode::Range, error.sentence()))?;
-    Ok(timer_report(card, Some(timer), true))
-}
-
-pub(super) fn disarm_timer(card: &mut Firmware, timer: Option<u16>) -> TimerReport {
-    if let Some(timer) = timer {
-        card.timers_mut().disarm(timer);
-    }
-    timer_report(card, timer, false)
-}
-
-fn timer_report(card: &Firmware, timer: Option<u16>, is_armed: bool) -> TimerReport {
-    let timers = card.timers();
-    TimerReport {
-        timer,
-        is_armed,
-        armed: timers.armed() as u8,
-        shortest_ns: u32::try_from(timers.shortest_ns()).unwrap_or(u32::MAX),
-        longest_ns: TIMER_NS_MAX as u32,
-        counters: timers.counters().with_one_lateness(),
-    }
 }

@@ -20,24 +20,24 @@ pub(super) const QUEUE_ALL: u16 = 0xffff;
 pub(super) const STRATEGY_ALL: u8 = 0xff;
 
 /// Operation codes.
-pub(super) mod operation {
-    pub(in super::super) const HELLO: u8 = 1;
-    pub(in super::super) const GET_COALESCING: u8 = 2;
-    pub(in super::super) const SET_COALESCING: u8 = 3;
-    pub(in super::super) const GET_COUNTERS: u8 = 4;
-    pub(in super::super) const GET_STEERING: u8 = 5;
-    pub(in super::super) const SET_STEERING: u8 = 6;
-    pub(in super::super) const GET_WATCHDOG: u8 = 7;
-    pub(in super::super) const SET_WATCHDOG: u8 = 8;
-    pub(in super::super) const ARM_TIMER: u8 = 9;
-    pub(in super::super) const DISARM_TIMER: u8 = 10;
-    pub(in super::super) const TIMER_EXPIRED: u8 = 11;
-    pub(in super::super) const GET_ADAPTIVE: u8 = 16;
-    pub(in super::super) const JOIN_GROUP: u8 = 12;
-    pub(in super::super) const LEAVE_GROUP: u8 = 13;
-    pub(in super::super) const GET_GROUPS: u8 = 14;
-    pub(in super::super) const GET_COPY_ENGINE: u8 = 15;
-    pub(in super::super) const GET_STRATEGIES: u8 = 17;
+pub(crate) mod operation {
+    pub(crate) const HELLO: u8 = 1;
+    pub(crate) const GET_COALESCING: u8 = 2;
+    pub(crate) const SET_COALESCING: u8 = 3;
+    pub(crate) const GET_COUNTERS: u8 = 4;
+    pub(crate) const GET_STEERING: u8 = 5;
+    pub(crate) const SET_STEERING: u8 = 6;
+    pub(crate) const GET_WATCHDOG: u8 = 7;
+    pub(crate) const SET_WATCHDOG: u8 = 8;
+    pub(crate) const ARM_TIMER: u8 = 9;
+    pub(crate) const DISARM_TIMER: u8 = 10;
+    pub(crate) const TIMER_EXPIRED: u8 = 11;
+    pub(crate) const GET_ADAPTIVE: u8 = 16;
+    pub(crate) const JOIN_GROUP: u8 = 12;
+    pub(crate) const LEAVE_GROUP: u8 = 13;
+    pub(crate) const GET_GROUPS: u8 = 14;
+    pub(crate) const GET_COPY_ENGINE: u8 = 15;
+    pub(crate) const GET_STRATEGIES: u8 = 17;
 }
 
 /// The common header without its constant parts.

@@ -22,11 +22,11 @@ const _: () = assert!(NOTIFICATION_LEN <= COPY_MTU_MIN);
 pub struct CopyEngineConfig {
     /// Longest frame in bytes, [`COPY_MTU_MIN`] … [`COPY_MTU_MAX`]; longer copies are cut. No header is needed on a wire that ends where it begins.
     pub mtu: u32,
-    /// Copies that may be under way, 1 … [`COPY_QUEUE_MAX`].
+    /// Copies that may be in flight, 1 … [`COPY_QUEUE_MAX`].
     pub queue_max: u16,
     /// What it costs the host's processor to submit one frame, in nanoseconds; at most [`COPY_SUBMIT_NS_MAX`].
     pub submit_ns: u64,
-    /// Set-up and rate of the way out of memory, over the wire and into memory again.
+    /// Set-up and rate of the path out of memory, over the wire and into memory again.
     pub wire: DmaModel,
 }
 

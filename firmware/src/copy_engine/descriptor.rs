@@ -8,7 +8,7 @@ use core::fmt;
 pub const NOTIFICATION_LEN: u32 = 8;
 
 /// Which addresses a number belongs to. A place in one space is never a place in the other: a driver whose spaces share
-/// memory must give both the same name.
+/// memory must give both one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Space {
     /// A program's memory.
@@ -90,7 +90,7 @@ impl CopyRequest {
         }
     }
 
-    /// The same with a notification.
+    /// This copy with a notification.
     pub const fn notifying(mut self, notification: Notification) -> Self {
         self.notification = Some(notification);
         self

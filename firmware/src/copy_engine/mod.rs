@@ -80,9 +80,9 @@ struct Progress {
     /// Bytes handed to the driver.
     moved: u32,
     notified: bool,
-    /// Frames that went over the wire, the one under way included.
+    /// Frames that went over the wire, the one in flight included.
     frames: u64,
-    /// When the frame under way is in memory, until all that is in it was handed to the driver.
+    /// When the frame in flight is in memory, until all that is in it was handed to the driver.
     arrives: Option<Time>,
     /// When the last frame was in memory.
     arrived: Time,
@@ -327,7 +327,7 @@ impl CopyEngine {
         job.begun.plus_nanos(submissions.saturating_mul(self.config.submit_ns))
     }
 
-    /// When the frame under way is in memory; puts the next one on the wire if there is none.
+    /// When the frame in flight is in memory; puts the next one on the wire if there is none.
     fn arrival(&mut self, job: &Job) -> Time {
         if let Some(at) = self.progress.arrives {
             return at;

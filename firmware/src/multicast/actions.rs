@@ -85,7 +85,7 @@ impl Multicast {
             entry.unlink(&mut self.slots, before, buffer);
             let is_forwarding = entry.parent.is_some();
             if is_forwarding {
-                entry.held -= 1;
+                entry.occupied -= 1;
             }
             self.free_slot(buffer);
             if is_forwarding {

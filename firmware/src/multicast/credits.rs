@@ -75,7 +75,7 @@ impl Multicast {
         }
         self.budget.common_used = used;
         self.budget.reserve_used = reserve_used;
-        // Each tree gets the same; where there are more trees than buffers, the first to ask gets one.
+        // All trees get equally many; where there are more trees than buffers, the first to ask gets one.
         let common = self.budget.common();
         self.budget.window = common.checked_div(givers).unwrap_or(0).max(common.min(1));
         self.ready.reserve(edges);
@@ -102,7 +102,7 @@ impl Multicast {
             self.serve(now);
             return;
         }
-        // Nobody waits: the parent gets its credits back, several at once.
+        // No row waits: the parent gets its credits back, several at once.
         let room = self.budget.room(entry);
         if room > 0 && 2 * room >= self.budget.window {
             entry.limit = entry.limit.wrapping_add(u32::from(room));
@@ -117,7 +117,7 @@ impl Multicast {
         }
     }
 
-    /// Gives credits to those that wait for them, wrapped trees first: their packets have the shorter way to go.
+    /// Gives credits to those that wait for them, wrapped trees first: their packets have the shorter path to go.
     fn serve(&mut self, now: Time) {
         for class in [1, 0] {
             for _ in 0..self.askers[class].len() {
@@ -195,7 +195,7 @@ impl Multicast {
             return Ok(());
         };
         if entry.outstanding() > 0 {
-            // It was told already, and the link lost that; or it is on its way.
+            // It was told already, and the link lost that; or the credit is in flight.
             let signal = Signal {
                 kind: Kind::Credit,
                 of: id,
@@ -306,10 +306,10 @@ impl Multicast {
             entry.unlink(&mut self.slots, before, buffer);
             if entry.parent.is_some() {
                 // Kept in step here, counted anew by `share_out`.
-                if entry.reserve && entry.outstanding() == 0 && entry.held == 1 {
+                if entry.reserve && entry.outstanding() == 0 && entry.occupied == 1 {
                     entry.reserve = false;
                 }
-                entry.held -= 1;
+                entry.occupied -= 1;
             }
             self.discard(buffer);
         }

@@ -75,7 +75,7 @@ pub enum Action {
         buffer: BufferId,
         /// Address of the child.
         to: MacAddr,
-        /// Nobody else waits for it: the buffer is free afterwards.
+        /// No other child waits for it: the buffer is free afterwards.
         last: bool,
     },
     /// Send this frame.

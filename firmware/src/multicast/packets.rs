@@ -107,7 +107,7 @@ impl Multicast {
         group.counters.missed += u64::from(ahead);
         if needs_buffer {
             // Of the credits that were used, one has become a buffer; those of lost packets come back.
-            entry.held += 1;
+            entry.occupied += 1;
             if ahead > 0 {
                 self.give_back(now, id, ahead as u16);
             }
@@ -151,7 +151,7 @@ impl Multicast {
         }
         if pending == 0 {
             if !accepted.own && entry.gives_credits() {
-                entry.held -= 1;
+                entry.occupied -= 1;
                 self.give_back(now, id, 1);
             }
             return accepted;

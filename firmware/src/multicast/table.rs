@@ -9,7 +9,7 @@ use ether::{MacAddr, Time};
 
 use super::{BUFFERS_MAX, BufferId, CHILDREN_MAX, GroupCounters, MEMBERS_MAX, Row};
 
-/// What a card is told of a group: `vnicd`'s group service, or whoever builds the trees, writes it to every member.
+/// What a card is told of a group: who builds the trees (`vnicd`'s group service, say) writes it to every member.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupTable<'a> {
     /// Number of the group, not 0.
@@ -18,7 +18,7 @@ pub struct GroupTable<'a> {
     pub generation: u16,
     /// Rank of this card.
     pub own: u8,
-    /// Addresses by rank: in ascending order, no two the same.
+    /// Addresses by rank: in ascending order, and all different.
     pub members: &'a [MacAddr],
     /// What to do with each sender's packets, by rank; see [`rows`](super::rows).
     pub rows: &'a [Row],
@@ -113,8 +113,8 @@ pub(super) struct Entry {
     /// The parent may send below this number.
     pub(super) limit: u32,
     /// Buffers that hold packets of this tree.
-    pub(super) held: u16,
-    /// One of the credits or held buffers is the class's reserved one.
+    pub(super) occupied: u16,
+    /// One of the credits or occupied buffers is the class's reserved one.
     pub(super) reserve: bool,
     /// The parent waits for a credit that could not be given.
     pub(super) asked: bool,
@@ -137,7 +137,7 @@ impl Entry {
             len: row.children().len() as u8,
             next: 0,
             limit: 0,
-            held: 0,
+            occupied: 0,
             reserve: false,
             asked: false,
             oldest: None,
@@ -170,7 +170,7 @@ impl Entry {
     /// Buffers that this tree has or was promised, without the reserved one.
     #[inline]
     pub(super) fn common(&self) -> u16 {
-        self.outstanding() as u16 + self.held - u16::from(self.reserve)
+        self.outstanding() as u16 + self.occupied - u16::from(self.reserve)
     }
 }
 
@@ -204,7 +204,7 @@ pub(super) struct Slot {
     pub(super) sequence: u32,
     /// Bit *n*: child *n* of its row has to get it.
     pub(super) pending: u8,
-    /// The next younger one of the same tree.
+    /// The next younger packet of this tree.
     pub(super) next: Option<BufferId>,
 }
 
@@ -234,7 +234,7 @@ impl Budget {
         self.buffers
     }
 
-    /// Buffers that are nobody's reserve.
+    /// Buffers that are in no reserve.
     pub(super) const fn common(&self) -> u16 {
         self.buffers.saturating_sub(2)
     }

@@ -20,9 +20,9 @@ pub enum TreeShape {
     /// Two children each, filled from the top: what the paper's systems use.
     #[default]
     Binary,
-    /// Whoever has the packet passes it to somebody new in each step: as many steps, more children near the root.
+    /// Each member that has the packet passes it to a new member in each step: as many steps, more children near the root.
     Binomial,
-    /// One after the other: the least work for each card, the longest way.
+    /// One after the other: the least work for each card, the longest path.
     Chain,
 }
 
@@ -107,7 +107,7 @@ pub fn height(shape: TreeShape, members: usize) -> usize {
     (0..members).map(depth).max().unwrap_or(0)
 }
 
-/// The least number of forwarding buffers with which no schedule can deadlock, whoever sends: `docs/spec/card-multicast.md` has the
+/// The least number of forwarding buffers with which no schedule can deadlock, from any sender: `docs/spec/card-multicast.md` has the
 /// argument.
 pub fn buffers_min(shape: TreeShape, members: usize) -> u16 {
     height(shape, members).saturating_sub(1).min(2) as u16
@@ -127,7 +127,7 @@ pub struct Child {
 pub struct Row {
     /// Rank of the member that they come from; none in the sender's own row.
     pub parent: Option<u8>,
-    /// The way from the sender to here went past the highest rank to the lowest.
+    /// The path from the sender to here went past the highest rank to the lowest.
     pub wrapped: bool,
     children: [Child; CHILDREN_MAX],
     len: u8,

@@ -26,7 +26,7 @@ pub(super) const FLAG_PROBE: u8 = 1;
 pub enum Kind {
     /// A guest asks its own card to multicast the payload.
     Send = 0,
-    /// A packet on its way down a tree, or at its receiver.
+    /// A packet that goes down a tree, or is at its receiver.
     Data = 1,
     /// A card tells its child which number it sends next, and whether it waits for credits.
     State = 2,
@@ -135,8 +135,8 @@ impl Tag {
 }
 
 /// True for a frame between cards, which the magic word says: from a guest it goes to its card's
-/// [`Multicast::send`](super::Multicast::send), from a network to [`Multicast::receive`](super::Multicast::receive). Others of that
-/// EtherType are somebody else's, and go on like any frame.
+/// [`Multicast::send`](super::Multicast::send), from a network to [`Multicast::receive`](super::Multicast::receive). Other frames of
+/// that EtherType are not for cards, and go on like any frame.
 #[inline]
 pub fn is_card_frame(head: &[u8]) -> bool {
     head.get(ETHERNET_HEADER_LEN - 2..ETHERNET_HEADER_LEN) == Some(&EtherType::CARD_TO_CARD.0.to_be_bytes())

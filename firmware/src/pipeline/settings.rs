@@ -73,7 +73,7 @@ impl<S: Selection> Pipeline<S> {
         self.strategy.adaptive(self.coalescing.delay_ns)
     }
 
-    /// Changes the DMA model for packets that arrive from now on; those under way keep their times. Values beyond their
+    /// Changes the DMA model for packets that arrive from now on; those in flight keep their times. Values beyond their
     /// limits are brought to the limit.
     pub fn set_dma(&mut self, model: DmaModel) {
         self.dma.set_model(model);
@@ -90,7 +90,7 @@ impl<S: Selection> Pipeline<S> {
         PacketInfo::classify(header, frame_len, self.coalescing.marks)
     }
 
-    /// An interrupt for a ring that may have been left without one: whoever drives the firmware started anew.
+    /// An interrupt for a ring that may have been left without one: the driver of the firmware started anew.
     ///
     /// Announces what waits, if anything does.
     pub fn restart(&mut self, now: Time) -> Interrupt {
@@ -117,14 +117,14 @@ impl<S: Selection> Pipeline<S> {
     #[inline]
     pub fn note_signalled(&mut self) {
         self.counters.strategy_mut(self.coalescing.strategy).signalled += 1;
-        self.tape.note(self.latest, RecordKind::Signal, 1, 0);
+        self.recorder.note(self.latest, RecordKind::Signal, 1, 0);
     }
 
     /// A decided interrupt was not signalled because the guest's driver did not want it.
     #[inline]
     pub fn note_suppressed(&mut self) {
         self.counters.strategy_mut(self.coalescing.strategy).suppressed += 1;
-        self.tape.note(self.latest, RecordKind::Suppress, 1, 0);
+        self.recorder.note(self.latest, RecordKind::Suppress, 1, 0);
     }
 
     /// What was counted since the queue was made.
@@ -133,7 +133,7 @@ impl<S: Selection> Pipeline<S> {
         &self.counters
     }
 
-    /// Packets on their way into host memory.
+    /// Packets in flight to host memory.
     #[inline]
     pub fn pending(&self) -> usize {
         self.pending.len()

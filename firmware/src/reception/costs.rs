@@ -34,7 +34,7 @@ impl ReceptionCosts {
     /// A node of the paper: 200 MHz Pentium Pro, 33 MHz 32-bit PCI, LANai 4.1.
     ///
     /// The polls are R-BV1. The DMA moves close to the bus's 132 MB/s, and its set-up takes as long as half a buffer does: that
-    /// is where double DMA and full packet cost the same, which is where the paper splits them (512 of 1024 bytes). What is
+    /// is where double DMA costs as much as a full packet, which is where the paper splits them (512 of 1024 bytes). What is
     /// done for each packet besides is chosen so that the receiving card, which the schemes differ in, is the slowest stage.
     pub const LCI: Self = Self {
         send_packet_ns: 2_000,

@@ -1,5 +1,5 @@
-//! Five ways to tell a polling host that a packet is there (`papers.md` M-BV3, M-BV4), as sequences of modelled DMA
-//! transactions and a kind of poll. For a simulated host: a virtio ring has one way of its own, so no live card chooses here.
+//! Five methods that tell a polling host that a packet is there (`papers.md` M-BV3, M-BV4), as sequences of modelled DMA
+//! transactions and a kind of poll. They are for a simulated host: a virtio ring prescribes one method, so no live card chooses here.
 //!
 //! What they cost is in `costs`. No byte is moved: sizes and addresses are what the card decides.
 
@@ -133,7 +133,7 @@ impl FromStr for PollingScheme {
 pub enum PollPlace {
     /// The status word at the end of the buffer at the head of the queue, in the host's cache until the card writes it.
     CachedWord,
-    /// A counter in the card's memory: every look crosses the I/O bus.
+    /// A counter in the card's memory: every poll crosses the I/O bus.
     CardMemory,
 }
 

@@ -16,7 +16,7 @@ pub use toeplitz::flow_hash;
 
 use crate::mxoe_header::{destination_endpoint, is_mxoe};
 
-/// How many frames were steered in which way, while at least two queues were ready; with fewer nothing is decided or counted.
+/// How many frames were steered by which rule, while at least two queues were ready; with fewer nothing is decided or counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SteeringCounters {
@@ -174,7 +174,7 @@ impl Steering {
         self.set(change.apply(&self.settings, self.queue_pairs)?)
     }
 
-    /// Fills the tables that are looked into per frame, so that no frame can meet a queue that is not ready.
+    /// Fills the tables that are looked into per frame, so that no frame can go to a queue that is not ready.
     fn resolve(&mut self) {
         let mut queues = [0; u64::BITS as usize];
         let mut count = 0;

@@ -1,4 +1,4 @@
-//! Settings of the steering: how frames are told apart, and which queue which of them gets.
+//! Settings of the steering: by what frames are distinguished, and which of them each queue gets.
 //!
 //! Values and their limits only; what follows from them is decided in `steering`.
 
@@ -63,7 +63,7 @@ pub struct UnknownSteeringMode;
 
 impl fmt::Display for UnknownSteeringMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a way of steering; known are off, flow and endpoint")
+        f.write_str("not a steering mode; known are off, flow and endpoint")
     }
 }
 
@@ -94,7 +94,7 @@ weft_settings::settings! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
     pub struct SteeringSettings, changed by struct SteeringSettingsChange, then note_choice {
-        /// How frames are told apart.
+        /// By what frames are distinguished.
         pub mode: SteeringMode,
         /// The queue of each endpoint; without a table, endpoint modulo the number of queues that are ready.
         #[cfg_attr(feature = "serde", serde(skip_serializing_if = "QueueTable::is_even"))]
@@ -222,7 +222,7 @@ pub struct SteeringChange {
     pub mode: Option<SteeringMode>,
     /// One of the tables.
     pub table: Option<(SteeringTable, TableChange)>,
-    /// The mode is what a driver would like, and gives way to one that somebody chose.
+    /// A driver proposes the mode, which does not replace one that was chosen.
     pub proposed: bool,
 }
 

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     // In a thread of its own, so that a strategy that panics or never answers is told of.
     let checks = thread::spawn(move || {
         let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-        // Nobody listens any more only where the program ends.
+        // The receiver is gone only where the program ends.
         _ = sender.send(check(&arguments));
     });
     match receiver.recv_timeout(PATIENCE) {

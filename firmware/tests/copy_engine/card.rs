@@ -1,10 +1,10 @@
-//! The copy engine of a card that is connected to itself, as its guest meets it over the control protocol, and its limits.
+//! The copy engine of a card that is connected to itself, as its guest finds it over the control protocol, and its limits.
 
 use super::*;
 
 #[test]
 fn m_ci1_a_card_that_is_connected_to_itself_says_when_its_next_copy_arrives() {
-    let mut nic = Firmware::new(FirmwareConfig::default());
+    let mut nic = Card::new(CardConfig::default());
     assert!(nic.copy_engine().is_none(), "a card of a network is none");
     nic.connect_to_itself(CopyEngineConfig::IO_AT);
     let engine = nic.copy_engine_mut().expect("connected");
@@ -15,7 +15,7 @@ fn m_ci1_a_card_that_is_connected_to_itself_says_when_its_next_copy_arrives() {
 #[test]
 fn m_ci1_a_guest_reads_the_counters_of_its_card_and_a_card_of_a_network_has_none() {
     let guest = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
-    let ask = |nic: &mut Firmware, request: Request| {
+    let ask = |nic: &mut Card, request: Request| {
         let (mut frame, mut reply) = ([0; CONTROL_FRAME_MAX], [0; CONTROL_FRAME_MAX]);
         let len = request.encode(guest, 1, &mut frame);
         let len = nic.handle_control(t(0), &frame[..len], &mut reply);
@@ -25,7 +25,7 @@ fn m_ci1_a_guest_reads_the_counters_of_its_card_and_a_card_of_a_network_has_none
         version_min: 1,
         version_max: 1,
     };
-    let mut nic = Firmware::new(FirmwareConfig::default());
+    let mut nic = Card::new(CardConfig::default());
     let Reply::Refused(refusal) = ask(&mut nic, Request::GetCopyEngine) else {
         panic!("it has none");
     };

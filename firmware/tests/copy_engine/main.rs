@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use ether::{MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, DmaModel, Firmware, FirmwareConfig,
+    CONTROL_FRAME_MAX, Card, CardConfig, DmaModel,
     control::{Reply, Request, ability},
     copy_engine::{
         COPY_MTU_MIN, COPY_QUEUE_MAX, CopyAction, CopyEngine, CopyEngineConfig, CopyError, CopyId, CopyRequest,
@@ -175,8 +175,12 @@ fn m_ci1_what_overlaps_is_refused_and_changes_nothing() {
         let refused = engine.icopy_notif(t(0), 200, 0, 100, notification(variable));
         assert_eq!(refused, Err(CopyError::Overlap), "{variable}");
     }
-    engine.icopy_notif(t(0), 200, 0, 100, notification(104)).expect("apart");
-    engine.icopy_notif(t(0), 200, 0, 100, notification(304)).expect("apart");
+    engine
+        .icopy_notif(t(0), 200, 0, 100, notification(104))
+        .expect("they do not overlap");
+    engine
+        .icopy_notif(t(0), 200, 0, 100, notification(304))
+        .expect("they do not overlap");
     let counters = *engine.counters();
     assert_eq!((counters.submitted, counters.refused_for(CopyError::Overlap)), (5, 9));
     assert_eq!(engine.queued(), 5);
@@ -204,7 +208,7 @@ fn m_ci2_the_notification_is_stored_behind_all_of_the_data() {
         .icopy_k2u_notif(t(0), 8, 0, 30_000, notification)
         .expect("accepted");
     while memory.load(variable) != 0xfeed {
-        // Whoever sees the value may read all of the data.
+        // A reader that sees the value may read all of the data.
         assert_eq!(engine.counters().notifications, 0);
         match engine.poll(t(0)).expect("not through") {
             CopyAction::Move {

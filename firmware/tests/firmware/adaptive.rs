@@ -13,7 +13,7 @@ const ADAPTIVE: [StrategyKind; 3] = [
     StrategyKind::AdaptiveStream,
 ];
 
-/// Packets so far apart from `from` on; gives the time after the last gap.
+/// Packets with so long a gap between them, from `from` on; gives the time after the last gap.
 fn stream(bench: &mut Bench, from: u64, count: u64, gap_ns: u64, packet: PacketInfo) -> u64 {
     (0..count).for_each(|n| bench.batch(from + n * gap_ns, &[packet]));
     from + count * gap_ns
@@ -126,7 +126,7 @@ fn m_gf7_random_traffic_at_the_rate_where_a_level_begins_does_not_flap() {
         let mut bench = bench(StrategyKind::Adaptive, DmaModel::ZERO);
         let (mut now, packets) = (0, 100_000);
         for _ in 0..packets {
-            // A packet comes in each 75 ns with the same probability, whatever came before.
+            // A packet comes in each 75 ns with equal probability, whatever came before.
             now += 75;
             while numbers.below(1_000) >= per_delay {
                 now += 75;
@@ -202,7 +202,7 @@ fn m_gf7_the_delay_follows_the_settings_while_traffic_runs() {
 fn m_gf7_the_state_comes_across_in_band() {
     let mut nic = card(2);
     let request = control::Request::GetAdaptive { queue: 1 };
-    let report = |nic: &mut firmware::Firmware| match ask(nic, request) {
+    let report = |nic: &mut firmware::Card| match ask(nic, request) {
         control::Reply::GetAdaptive(report) => report,
         other => panic!("another reply: {other:?}"),
     };

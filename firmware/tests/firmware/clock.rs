@@ -117,7 +117,7 @@ impl Ticks for Reference {
             return None;
         }
         self.last_tick += self.period;
-        // "Every T microseconds": ticks that nobody served in time are over.
+        // "Every T microseconds": ticks that were not served in time are over.
         while self.last_tick + self.period <= now && !self.is(Mutant::RingForEveryMissedTick) {
             self.last_tick += self.period;
             self.counters.missed += 1;
@@ -348,7 +348,7 @@ fn m_bv10_armed_timers_are_bounded_in_number_and_rate() {
     assert!(TimerError::Full.sentence().contains(&TIMERS_MAX.to_string()));
     timers
         .arm(t(5), 3, TimerKind::Once, 2_000_000, OWNER)
-        .expect("the same one again");
+        .expect("this timer again");
     assert_eq!(timers.set_aside().len(), TIMERS_MAX);
     assert_eq!((timers.armed(), timers.next_event()), (0, None));
     timers
@@ -398,7 +398,7 @@ fn m_bv10_timers_that_another_firmware_takes_over_ring_when_they_were_due_there(
     };
     new.clock_state(t(700_000), 3, state, 0);
     let Some(TimerEvent::Expired(ring)) = new.poll(t(700_000)) else {
-        panic!("nobody polled")
+        panic!("it was not polled")
     };
     assert_eq!((ring.timer, ring.due, ring.late_ns), (3, t(603_000), 97_000));
     assert_eq!(new.next_event(), Some(t(902_000)));

@@ -282,7 +282,7 @@ impl Strategy for EverySecond {
     }
 }
 
-/// The same, but its counter is never reset: it raises once in its life.
+/// Like `EverySecond`, but its counter is never reset: it raises once in its life.
 #[derive(Clone, Copy, Default)]
 struct NeverReset(EverySecond);
 
@@ -292,7 +292,7 @@ impl Strategy for NeverReset {
     }
 }
 
-/// The same, but its counter runs on, whatever was announced meanwhile.
+/// Like `EverySecond`, but its counter runs on, whatever was announced meanwhile.
 #[derive(Clone, Copy, Default)]
 struct RunsOn {
     packets: u32,
@@ -482,8 +482,8 @@ struct Path {
     settings: Coalescing,
     newest: Time,
     /// An event to be given later, and when.
-    held: Option<(Time, Event)>,
-    /// Packets were on their way when an interrupt was decided: their time-out is the restarted one.
+    delayed: Option<(Time, Event)>,
+    /// Packets were in flight when an interrupt was decided: their time-out is the restarted one.
     restarted: bool,
     /// Interrupts made up by the mutant, so that numbers go on.
     extra: u64,
@@ -496,7 +496,7 @@ impl Path {
             spoiled,
             settings: Coalescing::DEFAULT,
             newest: Time::ZERO,
-            held: None,
+            delayed: None,
             restarted: false,
             extra: 0,
         }
@@ -510,7 +510,7 @@ impl Path {
     }
 
     fn hold(&mut self, at: Time, interrupt: Interrupt) {
-        self.held = Some((at, Event::Interrupt(interrupt)));
+        self.delayed = Some((at, Event::Interrupt(interrupt)));
     }
 
     /// What becomes of an interrupt of the real path; `None`: nothing, for now.
@@ -563,7 +563,7 @@ impl ReceivePath for Path {
     }
 
     fn poll(&mut self, now: Time) -> Option<Event> {
-        if let Some((_, event)) = self.held.take_if(|(at, _)| *at <= now) {
+        if let Some((_, event)) = self.delayed.take_if(|(at, _)| *at <= now) {
             return Some(event);
         }
         match self.real.poll(now)? {
@@ -572,7 +572,7 @@ impl ReceivePath for Path {
                 interrupt: Some(interrupt),
             } if self.spoiled == Spoiled::RaisesBeforeTheDma => {
                 let completed = Event::Completed { count, interrupt: None };
-                self.held = Some((now, completed));
+                self.delayed = Some((now, completed));
                 Some(Event::Interrupt(self.number(interrupt)))
             }
             Event::Completed { count, interrupt } => {
@@ -588,8 +588,8 @@ impl ReceivePath for Path {
     }
 
     fn next_event(&self) -> Option<Time> {
-        let held = self.held.map(|(at, _)| at);
-        held.into_iter().chain(self.real.next_event()).min()
+        let delayed = self.delayed.map(|(at, _)| at);
+        delayed.into_iter().chain(self.real.next_event()).min()
     }
 
     fn set_coalescing(&mut self, now: Time, mut settings: Coalescing) {

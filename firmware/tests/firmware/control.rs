@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use ether::{EtherType, MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, Coalescing, CoalescingChange, Firmware, FirmwareConfig, PacketInfo, Reason, StrategyKind,
+    CONTROL_FRAME_MAX, Card, CardConfig, Coalescing, CoalescingChange, PacketInfo, Reason, StrategyKind,
     coalescing::{DELAY_NS_MAX, FRAMES_MAX_MAX},
     control::{
         CONTROL_FRAME_MIN, CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, GROUP_CHANGES_BURST, GroupRefusal,
@@ -16,10 +16,10 @@ use crate::support::{Numbers, t};
 
 pub const GUEST: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
 
-pub fn card(queue_pairs: u16) -> Firmware {
-    Firmware::new(FirmwareConfig {
+pub fn card(queue_pairs: u16) -> Card {
+    Card::new(CardConfig {
         queue_pairs,
-        ..FirmwareConfig::default()
+        ..CardConfig::default()
     })
 }
 
@@ -30,7 +30,7 @@ pub fn frame_of(request: Request, id: u16) -> Vec<u8> {
 }
 
 /// Sends a frame and reads the answer.
-fn send(nic: &mut Firmware, now: Time, frame: &[u8]) -> Option<(u16, Reply)> {
+fn send(nic: &mut Card, now: Time, frame: &[u8]) -> Option<(u16, Reply)> {
     let mut out = [0xee; CONTROL_FRAME_MAX];
     let len = nic.handle_control(now, frame, &mut out);
     (len != 0).then(|| {
@@ -42,13 +42,13 @@ fn send(nic: &mut Firmware, now: Time, frame: &[u8]) -> Option<(u16, Reply)> {
     })
 }
 
-pub fn ask(nic: &mut Firmware, request: Request) -> Reply {
+pub fn ask(nic: &mut Card, request: Request) -> Reply {
     let (id, reply) = send(nic, t(0), &frame_of(request, 0x1234)).expect("an answer");
     assert_eq!(id, 0x1234);
     reply
 }
 
-fn refusal(nic: &mut Firmware, frame: &[u8]) -> (u16, RefusalCode) {
+fn refusal(nic: &mut Card, frame: &[u8]) -> (u16, RefusalCode) {
     let (id, reply) = send(nic, t(0), frame).expect("an answer");
     let Reply::Refused(refusal) = reply else {
         panic!("not refused: {reply:?}")
@@ -186,14 +186,14 @@ fn a_card_with_strategies_that_are_not_known_here_is_understood() {
 #[test]
 fn coalescing_is_read_and_changed_field_by_field() {
     let mut nic = card(2);
-    let get = |nic: &mut Firmware, queue| match ask(nic, Request::GetCoalescing { queue }) {
+    let get = |nic: &mut Card, queue| match ask(nic, Request::GetCoalescing { queue }) {
         Reply::GetCoalescing(report) => {
             assert_eq!(report.queue, queue);
             known(report.coalescing)
         }
         other => panic!("another reply: {other:?}"),
     };
-    let set = |nic: &mut Firmware, queue, change: CoalescingChange| {
+    let set = |nic: &mut Card, queue, change: CoalescingChange| {
         let change = change.into();
         match ask(nic, Request::SetCoalescing { queue, change }) {
             Reply::SetCoalescing(report) => known(report.coalescing),
@@ -418,11 +418,7 @@ fn frames_that_are_no_requests_are_dropped_and_counted() {
     reply[17] |= 0x80;
     for frame in [&to_another[..], &broadcast, &reply, &hello[..13], &[]] {
         let to_card = frame.starts_with(&MacAddr::CARD.0);
-        assert_eq!(
-            Firmware::is_control(frame),
-            frame.len() >= 14 && to_card,
-            "others go on"
-        );
+        assert_eq!(Card::is_control(frame), frame.len() >= 14 && to_card, "others go on");
         assert_eq!(send(&mut nic, t(0), frame), None);
     }
     assert_eq!(nic.control_counters().dropped_not_request, 5);
@@ -440,8 +436,8 @@ fn frames_that_are_no_requests_are_dropped_and_counted() {
     assert_eq!(nic.control_counters().total(), 9);
     let mut ip = hello;
     ip[12..14].copy_from_slice(&EtherType::IPV4.0.to_be_bytes());
-    assert!(!Firmware::is_control(&ip), "not the card's business");
-    assert!(!Firmware::is_control(&ip[..13]));
+    assert!(!Card::is_control(&ip), "not the card's business");
+    assert!(!Card::is_control(&ip[..13]));
 }
 
 #[test]
@@ -454,7 +450,7 @@ fn requests_are_limited_in_rate() {
         },
         1,
     );
-    let served = |nic: &mut Firmware, now| (0..10_000).filter(|_| send(nic, now, &hello).is_some()).count() as u64;
+    let served = |nic: &mut Card, now| (0..10_000).filter(|_| send(nic, now, &hello).is_some()).count() as u64;
     assert_eq!(served(&mut nic, t(0)), CONTROL_REPLIES_BURST);
     assert_eq!(served(&mut nic, t(0)), 0);
     assert_eq!(served(&mut nic, t(10_000_000)), CONTROL_REPLIES_PER_S / 100);
@@ -537,7 +533,7 @@ fn replies_of_a_later_card_are_read_as_far_as_they_are_known() {
 fn m_bv5_groups_are_joined_for_oneself_and_answered_when_the_others_know() {
     let mut nic = card(1);
     let mut out = [0; CONTROL_FRAME_MAX];
-    let mut ask = |nic: &mut Firmware, request, now_ns| {
+    let mut ask = |nic: &mut Card, request, now_ns| {
         let len = nic.handle_control(t(now_ns), &frame_of(request, 9), &mut out);
         (len > 0).then(|| Reply::decode(&out[..len]).expect("a reply").1)
     };

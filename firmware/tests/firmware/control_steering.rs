@@ -1,7 +1,7 @@
 //! Steering over the control protocol (M-GF9): what a guest asks for is done, shown, and refused with a reason.
 
 use firmware::{
-    CONTROL_FRAME_MAX, ENDPOINTS, Firmware, SteeringChange, SteeringMode, SteeringTable, TableChange, TableEntries,
+    CONTROL_FRAME_MAX, Card, ENDPOINTS, SteeringChange, SteeringMode, SteeringTable, TableChange, TableEntries,
     control::{RefusalCode, Reply, Request, SteeringReport},
 };
 
@@ -13,13 +13,13 @@ use crate::{
 /// Bytes of Ethernet header and common header.
 const BODY: usize = 24;
 
-fn answer(nic: &mut Firmware, frame: &[u8]) -> Reply {
+fn answer(nic: &mut Card, frame: &[u8]) -> Reply {
     let mut out = [0; CONTROL_FRAME_MAX];
     let len = nic.handle_control(t(0), frame, &mut out);
     Reply::decode(&out[..len]).expect("a reply").1
 }
 
-fn report(nic: &mut Firmware, request: Request) -> SteeringReport {
+fn report(nic: &mut Card, request: Request) -> SteeringReport {
     match answer(nic, &frame_of(request, 1)) {
         Reply::GetSteering(report) | Reply::SetSteering(report) => report,
         other => panic!("{other:?}"),
@@ -147,8 +147,8 @@ fn m_gf9_what_a_driver_proposes_gives_way_to_what_somebody_chose() {
     };
     let mut nic = card(2);
     let answered = report(&mut nic, propose(SteeringMode::Endpoint));
-    assert_eq!(answered.mode, SteeringMode::Endpoint, "nobody had chosen");
-    assert!(!nic.steering().settings().chosen, "and nobody has yet");
+    assert_eq!(answered.mode, SteeringMode::Endpoint, "no mode had been chosen");
+    assert!(!nic.steering().settings().chosen, "and none has been yet");
     let answered = report(&mut nic, propose(SteeringMode::Flow));
     assert_eq!(answered.mode, SteeringMode::Flow);
     for mode in SteeringMode::ALL {

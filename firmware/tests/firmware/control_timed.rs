@@ -2,7 +2,7 @@
 
 use ether::MacAddr;
 use firmware::{
-    CONTROL_FRAME_MAX, Firmware, FirmwareConfig, TimerEvent, TimerKind,
+    CONTROL_FRAME_MAX, Card, CardConfig, TimerEvent, TimerKind,
     clock::ClockState,
     control::{Doorbell, RefusalCode, Reply, Request, TimerReport, WatchdogReport, ability, doorbell_frame},
 };
@@ -12,29 +12,29 @@ use crate::{
     support::{UNMARKED, t},
 };
 
-fn card() -> Firmware {
-    Firmware::new(FirmwareConfig {
+fn card() -> Card {
+    Card::new(CardConfig {
         queue_pairs: 2,
         timer_ns_min: 50_000,
-        ..FirmwareConfig::default()
+        ..CardConfig::default()
     })
 }
 
-fn refused(card: &mut Firmware, request: Request) -> u16 {
+fn refused(card: &mut Card, request: Request) -> u16 {
     match ask(card, request) {
         Reply::Refused(refusal) => refusal.code,
         reply => panic!("{reply:?}"),
     }
 }
 
-fn watchdog(card: &mut Firmware, request: Request) -> WatchdogReport {
+fn watchdog(card: &mut Card, request: Request) -> WatchdogReport {
     match ask(card, request) {
         Reply::GetWatchdog(report) | Reply::SetWatchdog(report) => report,
         reply => panic!("{reply:?}"),
     }
 }
 
-fn timers(card: &mut Firmware, request: Request) -> TimerReport {
+fn timers(card: &mut Card, request: Request) -> TimerReport {
     match ask(card, request) {
         Reply::ArmTimer(report) | Reply::DisarmTimer(report) => report,
         reply => panic!("{reply:?}"),

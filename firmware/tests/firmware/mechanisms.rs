@@ -13,7 +13,7 @@ fn m_gf1_the_delay_counts_from_the_first_packet_not_yet_announced() {
     bench.batch(76_000, &[UNMARKED]);
     bench.batch(80_000, &[UNMARKED]);
     bench.run_to_end();
-    // The packet at 76 µs is in host memory when the time-out comes in the same instant.
+    // The packet at 76 µs is in host memory when the time-out comes in that instant.
     assert_eq!(bench.decided(), [(76_000, "timeout", 3), (155_000, "timeout", 1)]);
 }
 

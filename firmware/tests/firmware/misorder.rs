@@ -1,6 +1,6 @@
 //! M-GF6: the mark of a MEDIUM message leaves the sending card on fragment N − X. Frames are those of `mxoe-wire.md` section 14.
 
-use firmware::{Firmware, FirmwareConfig, MISORDER_DEGREE_MAX, Misorder, MisorderCounters, MisorderSettings};
+use firmware::{Card, CardConfig, MISORDER_DEGREE_MAX, Misorder, MisorderCounters, MisorderSettings};
 
 use crate::support::Numbers;
 
@@ -57,8 +57,8 @@ fn message(preset: Preset, length: u32, sequence: u16) -> Vec<[u8; 64]> {
     frames
 }
 
-fn card(degree: u8) -> Firmware {
-    let mut nic = Firmware::new(FirmwareConfig::default());
+fn card(degree: u8) -> Card {
+    let mut nic = Card::new(CardConfig::default());
     nic.misorder_mut()
         .set(MisorderSettings::of_degree(degree))
         .expect("a degree");
@@ -83,7 +83,7 @@ fn marked(injector: &mut Misorder, frames: &[[u8; 64]]) -> Vec<usize> {
     (0..marks.len()).filter(|number| marks[*number]).collect()
 }
 
-/// A marked TINY to the same partner: the driver knows that it understands marks.
+/// A marked TINY to this partner: the driver knows that it understands marks.
 fn greeting() -> [u8; 64] {
     let mut frame = fragment(Preset::Native(1452), 5, 1, 0, 5);
     frame[TYPE] = 0x25 | MARK;
@@ -117,7 +117,7 @@ fn m_gf6_degree_1_and_3_move_the_mark_of_the_papers_message_from_fragment_22() {
             kept: 0,
         };
         assert_eq!(injector.counters(), counted);
-        // Sent again as a whole, it leaves in the same way and is not a second message.
+        // Sent again as a whole, it leaves as before and is not a second message.
         assert_eq!(marked(injector, &frames), [number]);
         assert_eq!(injector.counters(), counted);
     }
@@ -225,7 +225,7 @@ fn m_gf6_however_many_pairs_of_endpoints_share_what_a_card_remembers_no_stranger
     let injector = nic.misorder_mut();
     let frames = unmarked(message(Preset::Native(1452), 10_000, 2));
     for (dst, src) in (0..=255).flat_map(|dst| (0..16).map(move |src| (dst, src))) {
-        // Nobody marked a frame to the stranger yet, whoever else is remembered in its place.
+        // No frame to the stranger was marked yet, whichever partner is remembered in its place.
         assert_eq!(injector.sent(&between(greeting(), dst, src)), None);
         let stranger: Vec<_> = frames.iter().map(|frame| between(*frame, dst, src + 16)).collect();
         assert!(marked(injector, &stranger).is_empty(), "{dst} {src}");
@@ -260,7 +260,7 @@ fn m_gf6_what_was_known_of_a_partner_is_forgotten_while_the_injector_is_off() {
     injector.sent(&greeting());
     assert_eq!(marked(injector, &message(Preset::Native(1452), 10_000, 2)), [5]);
     injector.set(MisorderSettings::of_degree(0)).expect("off");
-    // The two connect anew, this time to a program that does not understand marks; nobody looks.
+    // The two connect anew, this time to a program that does not understand marks; no mark is read.
     let mut connect = greeting();
     connect[TYPE] = 0x24;
     assert_eq!(injector.sent(&connect), None);
@@ -283,7 +283,7 @@ fn m_gf6_nothing_is_marked_for_a_receiver_that_is_not_known_to_understand_marks(
     let frames = message(Preset::Native(1452), 10_000, 3);
     assert_eq!(marked(injector, &frames), [6]);
     assert_eq!(marked(injector, &message(Preset::Native(1452), 10_000, 4)), [5]);
-    // Another endpoint of the same node, and another node, are other partners.
+    // Another endpoint of this node, and another node, are other partners.
     for (at, value) in [(17, 9), (5, 0x0c), (18, 4)] {
         let mut other = message(Preset::Native(1452), 10_000, 5);
         other.iter_mut().for_each(|frame| frame[at] = value);

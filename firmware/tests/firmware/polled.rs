@@ -1,7 +1,7 @@
 //! The watchdog and clocks composed with coalescing: a queue with a host that polls, or does not.
 
 use firmware::{
-    Coalescing, DmaModel, Event, Firmware, FirmwareConfig, HostState, Interrupt, PacketInfo, PipelineConfig, Reason,
+    Card, CardConfig, Coalescing, DmaModel, Event, HostState, Interrupt, PacketInfo, PipelineConfig, Reason,
     RxPipeline, StrategyKind,
     watchdog::{WATCHDOG_DELAY_NS_MAX, WatchdogCounters},
 };
@@ -140,7 +140,7 @@ fn m_bv8_delays_from_1_us_to_1_ms_interrupt_a_host_that_does_not_poll_and_none_t
     // Off: the time-out of 75 µs announces the packets of 80 µs, the last ones of the run by its own.
     let (off, counters) = interrupts_of(0, 0);
     assert_eq!((off, counters), (125, WatchdogCounters::default()));
-    // The same host, which processes 500 ns after an interrupt, under the watchdog: one for the packets of every second
+    // This host, which processes 500 ns after an interrupt, under the watchdog: one for the packets of every second
     // delay, since the look after an interrupt finds that some were processed.
     for (delay_ns, expected) in [(1_000, 1_000), (100_000, 51), (1_000_000, 6)] {
         let (silent, counters) = interrupts_of(delay_ns, 0);
@@ -229,7 +229,7 @@ fn m_bv9_a_flag_toggled_during_the_fetch_is_read_stale_and_no_interrupt_is_lost(
     host.run_until(10_000);
     host.enabled = true;
     host.run_until(10_000 + DMA.transfer_ns(8));
-    assert_eq!(host.decided(), [], "what the card copied was of before");
+    assert_eq!(host.decided(), [], "what the card copied was older");
     host.run_until(30_000);
     assert_eq!(host.decided().len(), 1);
 }
@@ -358,10 +358,10 @@ fn m_bv10_a_ring_is_announced_when_its_doorbell_is_in_host_memory() {
 
 #[test]
 fn a_card_bounds_its_watchdogs_and_tells_its_next_timer() {
-    let mut card = Firmware::new(FirmwareConfig {
+    let mut card = Card::new(CardConfig {
         queue_pairs: 4,
         timer_ns_min: 50_000,
-        ..FirmwareConfig::default()
+        ..CardConfig::default()
     });
     assert_eq!(card.watchdog_ns_min(), 200_000);
     for bad in [1, 199_999, WATCHDOG_DELAY_NS_MAX + 1] {
@@ -404,5 +404,5 @@ fn m_bv8_what_the_host_has_polled_leaves_no_put_off_interrupt_behind() {
     // The card fetches what the host has processed at 15 µs and knows it at 20 µs; the long packet is there at 38 µs.
     host.run_until(38_500);
     assert_eq!(host.delivered, 2);
-    assert_eq!(host.decided(), [], "nobody waits for the long packet");
+    assert_eq!(host.decided(), [], "the host does not wait for the long packet");
 }

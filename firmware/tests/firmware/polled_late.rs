@@ -156,7 +156,7 @@ fn m_bv8_polled_late_and_set_anew_at_any_moment_no_packet_is_forgotten_and_nothi
 
 #[test]
 fn m_bv8_a_packet_that_arrived_after_the_host_state_was_fetched_starts_the_timer_anew_and_is_not_taken_as_on_its_way() {
-    // (arrival, restarted since it was on its way, cancelled, next expiry); the state is fetched from 10,000 to 10,500 ns.
+    // (arrival, restarted since it was in flight, cancelled, next expiry); the state is fetched from 10,000 to 10,500 ns.
     for (arrival, restarted, cancelled, expiry) in [
         (10_400, 1, 0, 20_500),
         (10_500, 1, 0, 20_500),

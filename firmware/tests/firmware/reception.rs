@@ -1,4 +1,4 @@
-//! M-BV3 and M-BV4: the five ways to tell a host that a packet is there, byte by byte, and what they cost (R-BV1, R-BV2).
+//! M-BV3 and M-BV4: the five methods that tell a host that a packet is there, byte by byte, and what they cost (R-BV1, R-BV2).
 
 use firmware::reception::{
     HOST_BUFFER_LEN, PAYLOAD_MAX, PollPlace, PollingScheme, ReceptionCosts, SPLIT_LEN, Stream, StreamOutcome, WORD_LEN,
@@ -143,7 +143,7 @@ fn m_bv4_static_split_is_ahead_of_its_halves_and_behind_packet_shifting() {
             .zip([PollingScheme::FullPacket, PollingScheme::DoubleDma])
         {
             let half = relative(half, len);
-            // At the split the two cost the same but for the words beside the payload.
+            // At the split the two cost equally much but for the words beside the payload.
             assert!(split + 6 >= half, "{len} bytes: {split}, {half}");
             *ahead |= split > half + 100;
         }

@@ -1,4 +1,4 @@
-//! The executable specification: the receive part of a card, written straight from the text of the paper (algorithms 1
+//! The executable specification: the receive part of a card, written directly from the text of the paper (algorithms 1
 //! and 2), of `papers.md` M-GF1, 2, 4, 5, 7, 8, and of the rule at `Adaptive`, naively, with lists instead of state.
 //!
 //! It shares no code with the crate, and is compared with it in `sequences`.

@@ -22,7 +22,7 @@ enum Op {
     Pass(u64),
     Arrive(PacketInfo),
     ArriveTogether([PacketInfo; 3]),
-    /// Packets so far apart, with a poll after each: load for adaptive moderation.
+    /// Packets with so long a gap between them, with a poll after each: load for adaptive moderation.
     Flood(PacketInfo, u32, u64),
     Poll,
     /// Poll at each time that the queue names, until so much time has passed.

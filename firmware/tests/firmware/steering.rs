@@ -1,7 +1,7 @@
 //! M-GF9: MXoE goes to the queue of its endpoint, IP to that of its flow, and nothing to a queue that is not there.
 
 use firmware::{
-    ENDPOINTS, Firmware, FirmwareConfig, INDIRECTION_LEN, Steering, SteeringChange, SteeringCounters, SteeringError,
+    Card, CardConfig, ENDPOINTS, INDIRECTION_LEN, Steering, SteeringChange, SteeringCounters, SteeringError,
     SteeringMode, SteeringSettings, SteeringTable, TableChange, TableEntries, flow_hash,
 };
 
@@ -132,10 +132,10 @@ fn mxoe(kind: u8, marked: bool, endpoint: u8) -> Vec<u8> {
 /// All types with a destination endpoint.
 const WITH_ENDPOINT: std::ops::RangeInclusive<u8> = 35..=45;
 
-fn card(queue_pairs: u16, mode: SteeringMode) -> Firmware {
-    let mut nic = Firmware::new(FirmwareConfig {
+fn card(queue_pairs: u16, mode: SteeringMode) -> Card {
+    let mut nic = Card::new(CardConfig {
         queue_pairs,
-        ..FirmwareConfig::default()
+        ..CardConfig::default()
     });
     let settings = SteeringSettings {
         mode,

@@ -3,7 +3,7 @@
 use ether::Time;
 use firmware::{Coalescing, DmaModel, Event, Interrupt, PacketInfo, PipelineConfig, RxPipeline, StrategyKind};
 
-/// SplitMix64: the same numbers from the same seed on any machine.
+/// SplitMix64: a seed has one sequence of numbers on any machine.
 #[derive(Clone, Debug)]
 pub struct Numbers(u64);
 
@@ -123,7 +123,7 @@ impl Bench {
         self.run_until(t(at_ns));
     }
 
-    /// A frame that arrives after everything that is due earlier, and before what is due at the same time.
+    /// A frame that arrives after everything that is due earlier, and before what is due at one time with it.
     fn run_until_before(&mut self, at_ns: u64) {
         if let Some(before) = at_ns.checked_sub(1) {
             self.run_until(t(before));

@@ -68,7 +68,7 @@ pub struct Reference {
     fetch_wanted: bool,
     /// What the "single, small DMA transfer" copies, and when it is complete.
     copy: Option<(HostState, u64)>,
-    /// Waiting for somebody to hand over the host's variables.
+    /// The host's variables are still to be handed over.
     reading: bool,
     /// The count of processed packets in the last copy.
     last_count: u64,
@@ -136,7 +136,7 @@ impl Dog for Reference {
         };
         self.last_count = count;
         // "If the packet counter indicates that the host has processed all packets delivered to it by the NI, then the NI
-        // cancels the polling watchdog timer." A packet that is on its way has started it, and needs it still.
+        // cancels the polling watchdog timer." A packet that is in flight has started it, and needs it still.
         if count == delivered && !self.is(Mutant::CancelNever) {
             if pending && !self.is(Mutant::CancelWithDmaPending) {
                 self.counters.restarted_pending += 1;

@@ -83,7 +83,7 @@ fn m_bv5_several_groups_share_the_same_two_buffers() {
         let members = 4 + numbers.below(12);
         let mut net = Net::new(2, &random_trees(members, &mut numbers), 3);
         for group in [8, 9] {
-            // Their packets are the same, so that it does not matter which group a guest got one from; only GROUP is sent to.
+            // Their packets are equal, so that it does not matter which group a guest got one from; only GROUP is sent to.
             net.join(group, 1, &random_trees(members, &mut numbers));
         }
         net.numbers = Numbers(seed);

@@ -80,7 +80,7 @@ fn m_bv5_credits_come_back_in_batches() {
     net.run();
     net.assert_complete();
     let signals = net.frames - 64_000 - 65;
-    // A flood: both ways together, one for about five packets. Without a flood there are half as many.
+    // A flood: both directions together, one for about five packets. Without a flood there are half as many.
     assert!(
         signals < 64_000 / 4,
         "{signals} frames for credits among 64000 with data"

@@ -64,7 +64,7 @@ fn m_bv5_fuzzed_frames_are_refused_and_counted_and_never_panic() {
     let (mut frames, mut ends) = (0u32, [0u64; 5]);
     let frames_max = 100_000;
     check!().with_iterations(frames_max).for_each(|bytes: &[u8]| {
-        // A new card now and then, so that one strange credit does not decide what all later frames meet.
+        // A new card now and then, so that one strange credit does not decide what happens to all later frames.
         if frames % 64 == 0 {
             card = start.clone();
         }

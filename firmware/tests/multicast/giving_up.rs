@@ -44,7 +44,7 @@ fn wait_until_given_up(card: &mut Multicast) -> (Time, Vec<Tag>, usize) {
     let mut now = NOW;
     loop {
         let (said, forwards, discards) = look(card, now);
-        assert_eq!(forwards, 0, "nobody gave a credit");
+        assert_eq!(forwards, 0, "no child gave a credit");
         if discards > 0 {
             return (now, said, discards);
         }
@@ -65,7 +65,7 @@ fn m_bv5_a_child_that_was_given_up_is_waited_for_again_as_soon_as_it_answers_and
     let (now, _, discards) = wait_until_given_up(&mut card);
     assert!(now.nanos_since(NOW) >= GIVE_UP_NS);
     assert_eq!((discards, card.totals().given_up, card.buffers_in_use()), (3, 3, 0));
-    // Nobody waits for it once more: what follows is given up at once, and counted.
+    // The card does not wait for it once more: what follows is given up at once, and counted.
     for count in 3..5 {
         assert_eq!(send(&mut card, now, count), 0);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Links that lose and repeat frames, children that are gone, and tables that change while packets are under way.
+//! Links that lose and repeat frames, children that are gone, and tables that change while packets are in flight.
 
 use firmware::multicast::{GIVE_UP_NS, RETRY_NS, TreeShape};
 
@@ -107,7 +107,7 @@ fn m_bv5_a_group_that_is_written_anew_starts_anew() {
         (0..40).for_each(|_| {
             net.step();
         });
-        // Whatever is under way is of the tables before: refused, and nothing of it stays in a buffer.
+        // What is in flight is of the tables before: refused, and nothing of it stays in a buffer.
         net.join(GROUP, round as u16 + 2, &four);
         assert!(net.cards.iter().all(|card| card.buffers_in_use() == 0));
         net.left = vec![3; 4];

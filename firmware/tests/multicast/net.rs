@@ -9,7 +9,7 @@ use firmware::multicast::{
     is_card_frame, rows,
 };
 
-/// SplitMix64: the same numbers from the same seed on any machine.
+/// SplitMix64: a seed has one sequence of numbers on any machine.
 #[derive(Clone, Debug)]
 pub struct Numbers(pub u64);
 
@@ -306,7 +306,7 @@ impl Net {
         all
     }
 
-    /// What makes two states the same: where the cards stand, frames under way, what is left to send, what was got.
+    /// What makes two states equal: where the cards stand, frames in flight, what is left to send, what was got.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.cards, &self.channels, &self.left, &self.got).hash(&mut hasher);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use ether::{EtherType, MacAddr, Time};
-use firmware::{CONTROL_FRAME_MAX, Firmware, FirmwareConfig};
+use firmware::{CONTROL_FRAME_MAX, Card, CardConfig};
 use netif::{AfPacket, AfPacketOptions, Interest, Netif, Wake};
 use serde_json::Value;
 use weft_guest_driver_testkit::{Veth, in_private_network};
@@ -74,15 +74,15 @@ fn without_the_privilege_it_says_which_one_is_missing() {
 }
 
 /// The card's end of the control protocol, at the far end of a veth pair that has the card's address.
-fn serve_card(port: &mut AfPacket, stop: &UnixStream) -> Firmware {
+fn serve_card(port: &mut AfPacket, stop: &UnixStream) -> Card {
     serve_card_that_says(port, stop, |_| {})
 }
 
 /// As [`serve_card`], with the reply changed before it is sent.
-fn serve_card_that_says(port: &mut AfPacket, stop: &UnixStream, change: impl Fn(&mut [u8])) -> Firmware {
-    let mut nic = Firmware::new(FirmwareConfig {
+fn serve_card_that_says(port: &mut AfPacket, stop: &UnixStream, change: impl Fn(&mut [u8])) -> Card {
+    let mut nic = Card::new(CardConfig {
         queue_pairs: 2,
-        ..FirmwareConfig::default()
+        ..CardConfig::default()
     });
     // As if a driver used both.
     nic.steering_mut().set_ready(0b11);

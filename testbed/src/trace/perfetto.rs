@@ -348,20 +348,20 @@ pub fn check(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use ether::Time;
-    use firmware::{Coalescing, DmaModel, Firmware, FirmwareConfig, PacketInfo, StrategyKind, recorder::RECORD_LEN};
+    use firmware::{Card, CardConfig, Coalescing, DmaModel, PacketInfo, StrategyKind, recorder::RECORD_LEN};
 
     use super::*;
 
     /// Makes the trace of a card with random traffic, as `weft` reads it.
     fn trace(strategy: StrategyKind, dma: DmaModel) -> CardTrace {
-        let mut nic = Firmware::new(FirmwareConfig {
+        let mut nic = Card::new(CardConfig {
             queue_pairs: 2,
             coalescing: Coalescing {
                 strategy,
                 ..Coalescing::DEFAULT
             },
             dma,
-            ..FirmwareConfig::default()
+            ..CardConfig::default()
         });
         nic.start_recorder(1 << 16);
         let mut bytes = Vec::new();

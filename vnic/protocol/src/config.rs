@@ -68,7 +68,7 @@ pub struct SwitchEntry {
 }
 
 impl SwitchEntry {
-    /// A switch that works as switches do unless somebody wants it otherwise.
+    /// A switch with the default settings.
     pub fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -107,13 +107,13 @@ pub struct PortSettings {
     /// The guest's address if known, for reports and captures (the frontend tells the guest, not the backend).
     #[serde(default)]
     pub mac: Option<MacAddr>,
-    /// Receive and transmit ring pairs offered.
+    /// Receive and transmit ring pairs that the guest may use.
     #[serde(default = "one")]
     pub queue_pairs: u16,
     /// Largest payload the card takes; by default the largest there is, since the guest decides what it sends.
     #[serde(default = "largest_mtu")]
     pub mtu: u32,
-    /// Whether checksum and segmentation offloads are offered to the guest.
+    /// Whether checksum and segmentation offloads are available to the guest.
     #[serde(default = "yes")]
     pub offloads: bool,
     /// The card's output is wired to its input: it is a copy engine, and at no switch.
@@ -140,7 +140,7 @@ pub struct PortSettings {
     /// Timers that its guest armed in a process before this one; they are armed again when it is back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timers: Vec<ArmedTimer>,
-    /// Its VLANs in its switch; none: nobody said so, see `fabric::Switch::set_port_vlans`.
+    /// Its VLANs in its switch; none: the default of `fabric::Switch::set_port_vlans`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlans: Option<VlanSettings>,
 }
@@ -189,16 +189,16 @@ pub struct TrunkEntry {
     pub a: String,
     /// Name of the other.
     pub b: String,
-    /// Both ways.
+    /// The settings of both directions.
     #[serde(default)]
     pub link: TrunkLinks,
     /// VLANs that it carries, at both ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlans: Option<VlanSettings>,
-    /// Name of the aggregate that it is in with other trunks between the same switches.
+    /// Name of the aggregate that it is in with other trunks between these switches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregate: Option<String>,
-    /// What the way over it costs in the spanning tree; none: by its rate.
+    /// What the path over the trunk costs in the spanning tree; none: by its rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stp_cost: Option<u32>,
 }

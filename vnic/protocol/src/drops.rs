@@ -59,10 +59,10 @@ drops! {
     }
 }
 
-/// Set in the code of a dropped frame that the guest sent; the others were on their way to it.
+/// Set in the code of a dropped frame that the guest sent; the others were for the guest.
 pub const TRACED_TX_DROP: u8 = 0x80;
 
-/// Which way a dropped frame was going.
+/// The direction of a dropped frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropAt {
     /// Towards the guest.
@@ -71,7 +71,7 @@ pub enum DropAt {
     Tx,
 }
 
-/// What the code in a record of a dropped frame says: which way, and the reason as in `stats`.
+/// What the code in a record of a dropped frame says: the direction, and the reason as in `stats`.
 pub fn drop_reason(code: u8) -> Option<(DropAt, &'static str)> {
     let index = usize::from(code & !TRACED_TX_DROP);
     if code & TRACED_TX_DROP == 0 {

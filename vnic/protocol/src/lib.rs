@@ -48,8 +48,8 @@ pub const MTU_MAX: u32 = 9000;
 /// Smallest MTU that IPv4 allows.
 pub const MTU_MIN: u32 = 68;
 
-/// Longest delay of a link, propagation or holding back: more than any real line has, the way to the moon included, and
-/// little enough that frames under way do not fill the pool for ever.
+/// Longest delay of a link, by propagation or reordering: more than any real line has, one to the moon included, and
+/// little enough that frames in flight do not fill the pool for ever.
 pub const LINK_DELAY_NS_MAX: u64 = 10_000_000_000;
 
 /// The shortest timer of a card. A guest may have one that never ends (packets that it leaves in its ring under a watchdog), and

@@ -50,11 +50,11 @@ card_changes! {
     "steering": SteeringChange => SteeringSettings;
 }
 
-/// Which way of a port's link is meant.
+/// Which direction of a port's link is meant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// Both ways.
+    /// Both directions.
     #[default]
     Both,
     /// From the switch to the guest.
@@ -63,11 +63,11 @@ pub enum Direction {
     FromGuest,
 }
 
-/// Which way of a trunk is meant, as its ends are named in the request.
+/// Which direction of a trunk is meant, as its ends are named in the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrunkDirection {
-    /// Both ways.
+    /// Both directions.
     #[default]
     Both,
     /// From the first switch to the second.
@@ -77,13 +77,13 @@ pub enum TrunkDirection {
 }
 
 impl TrunkDirection {
-    /// Whether the way from the first switch to the second is meant, and whether the other one is.
-    pub const fn ways(self) -> (bool, bool) {
+    /// Whether the direction from the first switch to the second is meant, and whether the other one is.
+    pub const fn selected(self) -> (bool, bool) {
         (!matches!(self, Self::BToA), !matches!(self, Self::AToB))
     }
 }
 
-/// Both ways of a port's link.
+/// Both directions of a port's link.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PortLinks {
@@ -93,7 +93,7 @@ pub struct PortLinks {
     pub from_guest: LinkSettings,
 }
 
-/// Both ways of a trunk between two switches.
+/// Both directions of a trunk between two switches.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrunkLinks {
@@ -172,7 +172,7 @@ impl Default for CoalescingSettings {
     }
 }
 
-/// A change of [`CoalescingSettings`]: fields that are absent stay as they are, and all queues are the same from then on.
+/// A change of [`CoalescingSettings`]: fields that are absent stay as they are, and all queues have equal settings from then on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoalescingChange {
@@ -185,7 +185,7 @@ pub struct CoalescingChange {
 }
 
 impl CoalescingChange {
-    /// Writes the fields that are given into `settings`; all queues are the same from then on.
+    /// Writes the fields that are given into `settings`; all queues have equal settings from then on.
     pub fn apply_to(&self, settings: &mut CoalescingSettings) {
         settings.queues.clear();
         self.all.apply_to(&mut settings.all);
@@ -199,7 +199,7 @@ impl CoalescingChange {
 }
 
 impl From<&CoalescingSettings> for CoalescingChange {
-    /// The change that makes these settings, the same for all queues, of any others.
+    /// The change that makes any settings these, for all queues.
     fn from(settings: &CoalescingSettings) -> Self {
         Self {
             all: (&settings.all).into(),
@@ -231,7 +231,7 @@ pub enum SettingsEvent {
         /// Multicast groups that the card is in.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         groups: Vec<u16>,
-        /// VLANs of the port in its switch, where somebody said which.
+        /// VLANs of the port in its switch, where they were set.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         vlans: Option<Box<VlanSettings>>,
     },

@@ -37,11 +37,11 @@ pub struct PortInfo {
     pub mode: SocketMode,
     /// A frontend is connected now.
     pub connected: bool,
-    /// Both ways of the link are up.
+    /// Both directions of the link are up.
     pub link_up: bool,
     /// Rings that are started and enabled.
     pub rings_started: u32,
-    /// Ring pairs offered.
+    /// Ring pairs that the guest may use.
     pub queue_pairs: u16,
     /// Largest payload the card takes.
     pub mtu: u32,
@@ -164,7 +164,7 @@ pub struct TxInterruptStats {
     pub signalled: u64,
 }
 
-/// Counters of both ways of a link, by name; what is counted is listed in `fabric`.
+/// Counters of both directions of a link, by name; what is counted is listed in `fabric`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkStats {
     /// From the switch to the guest.
@@ -303,9 +303,9 @@ pub struct Groups {
 /// What `drain` answers: frames that had not arrived after the time that it waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
-    /// On modelled links.
+    /// Frames on modelled links.
     pub on_links: u64,
-    /// On their way into guests' memory.
+    /// Frames in flight to guests' memory.
     pub in_dma: u64,
     /// How long it waited, in nanoseconds.
     pub waited_ns: u64,

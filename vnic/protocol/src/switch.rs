@@ -216,7 +216,7 @@ pub struct StpInfo {
     pub bridge: String,
     /// The root's.
     pub root: String,
-    /// What the way to the root costs; 0 on the root itself.
+    /// What the path to the root costs; 0 on the root itself.
     pub root_cost: u32,
     /// The port that leads to the root; none on the root itself.
     pub root_port: Option<u16>,
@@ -233,7 +233,7 @@ pub struct StpPortInfo {
     pub role: String,
     /// `discarding`, `learning` or `forwarding`.
     pub state: String,
-    /// What the way over it costs.
+    /// What the path over the port costs.
     pub cost: u32,
     /// It counts as one without a bridge behind it.
     pub edge: bool,
@@ -265,7 +265,7 @@ pub struct SnoopedVlanInfo {
 /// What a switch knows of multicast groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnoopingInfo {
-    /// The VLANs in which groups are kept apart.
+    /// The VLANs in which groups are kept separate.
     pub vlans: Vec<SnoopedVlanInfo>,
     /// What it heard and said.
     pub counters: Counts,
@@ -282,7 +282,7 @@ pub struct MembershipInfo {
     pub group: IpAddr,
     /// What is behind the port.
     pub to: String,
-    /// Time until it is forgotten unless somebody says again that it is wanted.
+    /// Time until it is forgotten unless a host says again that it wants it.
     pub left_ns: u64,
 }
 

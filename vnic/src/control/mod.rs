@@ -1,5 +1,5 @@
 //! The control socket: JSON lines in, JSON lines out, as `docs/spec/control-socket.md` describes. A client that stalls keeps only its own
-//! thread waiting: requests are answered between two rounds of the shard, never by it.
+//! thread waiting: requests are answered between two rounds of the data plane, never by it.
 
 mod request;
 pub mod server;
@@ -20,19 +20,19 @@ use server::{Place, Server, Service};
 /// Longest request line, its end included: the longest sensible one, a capture of 1000 ports by name, has half of that.
 pub const LINE_LEN_MAX: u64 = 64 << 10;
 
-/// Clients at the same time: a supervisor, a person with some shells, and captures; each costs a thread.
+/// Clients that may be connected together: a supervisor, a person with some shells, and captures; each costs a thread.
 pub const CLIENTS_MAX: usize = 32;
 
 /// How long a client may leave its answer unread before it is let go, so that its place becomes free.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often a capture without traffic looks whether its reader is still there; the end of the process waits for that too.
-const CAPTURE_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// How often a capture without traffic checks whether its reader is still there; the end of the process waits for that too.
+const CAPTURE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often a flight recorder is emptied: at a million events a second, the usual ring is a third full by then.
 const TRACE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Permissions of the control socket: whoever may change cards is whoever runs them.
+/// Permissions of the control socket: only the user who runs the cards may change them.
 const MODE: u32 = 0o600;
 
 /// Why there is no control socket.
@@ -49,7 +49,7 @@ pub enum ControlError {
 /// Serves `path` until the returned server is dropped. `on_shutdown` is called for the operation `shutdown`.
 ///
 /// # Errors
-/// See [`ControlError`].
+/// [`ControlError`].
 pub fn serve(
     path: &Path,
     fabric: Fabric,
@@ -134,7 +134,7 @@ fn serve_capture(socket: &Socket, capture: &CaptureReader) -> std::io::Result<()
     socket.set_write_timeout(None)?;
     let mut bytes = Vec::new();
     loop {
-        match capture.next_chunk(&mut bytes, CAPTURE_LOOK_INTERVAL) {
+        match capture.next_chunk(&mut bytes, CAPTURE_CHECK_INTERVAL) {
             Chunk::Data => {
                 write_all(socket, &bytes)?;
                 bytes.clear();

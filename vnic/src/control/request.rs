@@ -68,7 +68,7 @@ fn run(request: Request, fabric: &Fabric, started: Instant) -> Result<(Value, Ne
             number,
             direction,
             change,
-        } => json!(fabric.set_trunk((&a, &b), number, direction.ways(), &change)?),
+        } => json!(fabric.set_trunk((&a, &b), number, direction.selected(), &change)?),
         Request::Vlan { port, change } => json!(Vlans {
             vlans: fabric.set_vlans(&port, change)?,
         }),

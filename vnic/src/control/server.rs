@@ -50,7 +50,7 @@ impl Place {
 pub struct Service<F> {
     /// Name of its threads, at most 15 bytes.
     pub name: &'static str,
-    /// Clients at the same time; each costs a thread.
+    /// Clients that may be connected together; each costs a thread.
     pub clients_max: usize,
     /// What one client too many is told before it is turned away.
     pub full: &'static [u8],
@@ -133,7 +133,7 @@ where
                     "more than {} clients: one was turned away",
                     service.clients_max
                 );
-                // Whoever does not read it is turned away all the same.
+                // A client that does not read it is turned away nevertheless.
                 let _ = socket
                     .set_nonblocking(true)
                     .and_then(|()| socket.write_all(service.full));

@@ -221,7 +221,7 @@ fn those_who_watch_get_everything_first_and_then_every_change_before_its_answer(
     // From here on no read waits: what is answered has been written to those who watch.
     watcher.reader.get_mut().set_nonblocking(true).unwrap();
     let mut other = bench.connect();
-    assert!(watcher.reader.fill_buf().is_err(), "an event that nobody caused");
+    assert!(watcher.reader.fill_buf().is_err(), "an event without a cause");
     for delay_ns in [1, 2, 3] {
         other.ok(json!({ "op": "coalesce", "port": "b", "delay_ns": delay_ns }));
         assert_eq!(watcher.hear()["coalesce"]["delay_ns"], delay_ns);

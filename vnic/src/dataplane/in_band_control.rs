@@ -1,7 +1,7 @@
 //! Frames that a card keeps for itself: requests of its guest to the card, multicast, and copies of a self-connected card.
 
 use ether::Time;
-use firmware::{CONTROL_FRAME_MAX, Coalescing, Firmware, SteeringSettings};
+use firmware::{CONTROL_FRAME_MAX, Coalescing, SteeringSettings};
 
 use super::DataPlane;
 use super::card::transmit_ring::Blocked;
@@ -17,7 +17,7 @@ use vnicd_protocol::drops::{RxDrop, TxDrop};
 /// The settings of a card that its guest can change: coalescing and watchdog of each queue, and steering.
 type GuestSettings = ([Option<(Coalescing, u64)>; QUEUE_PAIRS_MAX as usize], SteeringSettings);
 
-fn guest_settings(firmware: &Firmware) -> GuestSettings {
+fn guest_settings(firmware: &firmware::Card) -> GuestSettings {
     let of = |rx: &firmware::RxPipeline| (rx.coalescing(), rx.watchdog().delay_ns());
     let queues = std::array::from_fn(|queue| firmware.queues().get(queue).map(of));
     (queues, *firmware.steering().settings())

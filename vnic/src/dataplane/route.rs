@@ -5,7 +5,6 @@
 
 use ether::Time;
 use fabric::{Link, LinkDrop};
-use firmware::Firmware;
 use firmware::multicast::is_card_frame;
 
 use super::card::Card;
@@ -239,7 +238,7 @@ pub fn from_guest(
     shortcuts: Shortcuts,
     now: Time,
 ) -> Route {
-    if Firmware::is_control(frame.inline) {
+    if firmware::Card::is_control(frame.inline) {
         Route::ToCard(Service::Control)
     } else if is_card_frame(frame.inline) {
         Route::ToCard(Service::Multicast)

@@ -149,7 +149,7 @@ impl MemoryMap {
 
     /// The contiguous piece that starts at guest address `addr`: the only place where guest addresses become pointers.
     ///
-    /// The piece may be shorter than `len` where two regions meet; it is never empty for `len` > 0. The access mode is
+    /// The piece may be shorter than `len` where two regions adjoin; it is never empty for `len` > 0. The access mode is
     /// part of the question so that a translating memory (an IOMMU) can refuse; plain tables allow both.
     ///
     /// # Errors

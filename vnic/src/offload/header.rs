@@ -2,7 +2,7 @@
 
 use virtio_bindings::virtio_net as net;
 
-/// Bytes of the header in front of every frame; the same with and without mergeable buffers under VERSION_1.
+/// Bytes of the header in front of every frame; under VERSION_1 it has this length with and without mergeable buffers.
 pub const NET_HEADER_LEN: usize = 12;
 
 const FLAG_NEEDS_CSUM: u8 = net::VIRTIO_NET_HDR_F_NEEDS_CSUM as u8;

@@ -1,7 +1,7 @@
 //! Checksum and segmentation offloads: the 12-byte virtio-net header, and doing in software what a guest asked its card
 //! to do when the frame goes somewhere that cannot.
 //!
-//! On an ideal link between two guests that negotiated the same offloads none of this runs: the header passes through.
+//! On an ideal link between two guests that negotiated equal offloads none of this runs: the header passes through.
 //! The functions work on a whole frame in private memory; rings and pools are not known here.
 
 mod header;

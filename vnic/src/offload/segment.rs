@@ -28,7 +28,7 @@ pub fn complete_checksum(frame: &mut [u8], header: NetHeader) -> Result<(), BadO
     }
     // The field holds the sum of the pseudo header, so that summing over it gives the whole.
     let value = match finish(sum(&frame[start..])) {
-        0 => 0xffff, // UDP reserves 0 for "none"; for TCP both mean the same.
+        0 => 0xffff, // UDP reserves 0 for "none"; for TCP both have one meaning.
         value => value,
     };
     frame[field..field + 2].copy_from_slice(&value.to_be_bytes());
@@ -55,7 +55,7 @@ pub struct Cut {
 pub struct OnWire {
     /// Frames that it becomes.
     pub frames: u32,
-    /// Their bytes.
+    /// The bytes of these segments.
     pub bytes: u64,
     /// Bytes of the longest.
     pub longest: u32,
@@ -131,7 +131,7 @@ impl<'a> Segments<'a> {
     /// Prepares to cut `frame` as `header` asks.
     ///
     /// # Errors
-    /// As [`Cut::new`].
+    /// Those of [`Cut::new`].
     pub fn new(frame: &'a [u8], header: NetHeader) -> Result<Self, BadOffload> {
         let cut = Cut::new(frame, frame.len(), header)?;
         let next = cut.payload;

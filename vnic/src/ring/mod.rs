@@ -15,7 +15,7 @@ pub use split::{DriverWords, RingAddresses, SplitRing};
 
 use crate::memory::Access;
 
-/// The largest ring: what QEMU offers for a vhost-user NIC; more only fills caches.
+/// The largest ring: what QEMU has for a vhost-user NIC; more only fills caches.
 pub const RING_SIZE_MAX: u16 = 1024;
 
 /// Pieces (and descriptors) of one chain: what the most scattered driver uses, Windows' with 256 fragments and their

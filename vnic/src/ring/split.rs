@@ -131,10 +131,10 @@ impl SplitRing {
         Ok(ring)
     }
 
-    /// The same ring in another memory table, with its indices.
+    /// This ring in another memory table, with its indices.
     ///
     /// # Errors
-    /// As [`SplitRing::new`].
+    /// Those of [`SplitRing::new`].
     pub fn moved_to(&self, map: &MemoryMap) -> Result<Self, Rule> {
         let mut ring = Self::new(
             map,
@@ -390,7 +390,7 @@ impl SplitRing {
     /// Asks the driver to kick when it adds the next entry and returns the entries that are there already.
     ///
     /// # Errors
-    /// As [`refresh`](Self::refresh).
+    /// Those of [`refresh`](Self::refresh).
     pub fn kicks_on(&mut self) -> Result<u16, Rule> {
         self.kicks_wanted = true;
         if self.event_idx {

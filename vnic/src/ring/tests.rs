@@ -58,7 +58,7 @@ fn a_chain_of_more_pieces_than_any_driver_needs_breaks_a_rule() {
     // Empty buffers are no pieces, but they are walked.
     chain(&memory, 0, 1000, 0);
     walk(Err(Rule::ChainTooScattered));
-    // The same in an indirect table.
+    // That chain in an indirect table.
     write(&memory, 0, (TABLE, 16 * u32::from(limit)), FLAG_INDIRECT, 0);
     chain(&memory, TABLE, limit, 1);
     walk(Ok(CHAIN_PIECES_MAX));

@@ -1,7 +1,7 @@
 //! The log of guest memory that a frontend reads while it copies a running guest elsewhere (VHOST_F_LOG_ALL): a bit for each page
 //! of 4096 bytes, set by the backend where it wrote.
 //!
-//! The data path notes nothing, so that a frame costs the same with and without a log. Instead every page that the guest shares
+//! The data path notes nothing, so that a frame costs equally much with and without a log. Instead every page that the guest shares
 //! is marked at the moments after which the card writes no more: when a ring stops, when memory goes, when logging is switched
 //! off, when the session ends; and once when the log comes, for what a former backend did. A frontend that copies a guest stops its rings before it reads the log
 //! for the last time, and so never keeps a page that the card changed after it was copied; what it pays is that all memory is

@@ -22,7 +22,7 @@ use super::vring::{self, NoSignals};
 /// fifty attempts a second cost next to nothing.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time to leave a frontend alone whose session was ended for what it sent: it may do the same again at once.
+/// Time to leave a frontend alone whose session was ended for what it sent: it may do so again at once.
 const REFUSED_PAUSE: Duration = Duration::from_millis(250);
 
 /// Time to wait when no connection can be accepted (out of file descriptors, say), so that the attempt does not spin.
@@ -114,7 +114,7 @@ pub struct PortSession {
 }
 
 impl PortSession {
-    /// Asks the port to end, without waiting: so that many ports can end at the same time.
+    /// Asks the port to end, without waiting: so that many ports can end together.
     pub fn ask_to_stop(&self) {
         signal(&self.stop);
     }

@@ -52,9 +52,9 @@ session_rules! {
     FileKind = "file_kind",
     /// A kick that gives one signal per read (EFD_SEMAPHORE).
     KickSemaphore = "kick_semaphore",
-    /// Virtio features that were not offered.
+    /// The frontend asks for virtio features that the backend does not have.
     FeaturesNotOffered = "features_not_offered",
-    /// Protocol features that were not offered.
+    /// The frontend asks for protocol features that the backend does not have.
     ProtocolFeaturesNotOffered = "protocol_features_not_offered",
     /// A running ring without VERSION_1 and MRG_RXBUF.
     LegacyHeader = "legacy_header",

@@ -131,7 +131,7 @@ pub enum Change {
 #[derive(Debug, Default)]
 pub struct Regions {
     present: Vec<Region>,
-    /// Removed since the last addition: a second removal of the same is a repeat, not a mistake.
+    /// Removed since the last addition: a second removal of one region is a repeat, not a mistake.
     removed: Vec<Region>,
 }
 

@@ -12,16 +12,16 @@ use super::message::*;
 use super::refusal::{Refusal, SessionRule};
 use super::regions::{Change, FileKind, Region, Regions};
 
-/// What the card offers.
+/// What the card has.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Rings, two per queue pair.
     pub rings: u16,
     /// Most entries of a ring.
     pub ring_entries_max: u32,
-    /// Virtio features offered.
+    /// Virtio features that the frontend may ask for.
     pub features: u64,
-    /// Protocol features offered.
+    /// Protocol features that the frontend may ask for.
     pub protocol_features: u64,
 }
 
@@ -78,7 +78,7 @@ struct Ring {
     /// Descriptor table, used ring and available ring of the last SET_VRING_ADDR.
     addresses: Option<[u64; 3]>,
     /// Value of the last SET_VRING_ENABLE that is deferred.
-    held: Option<bool>,
+    deferred_enable: Option<bool>,
 }
 
 /// The state of one session.
@@ -196,7 +196,7 @@ impl Rules {
                     }
                 };
                 if self.features.unwrap_or(0) & VIRTIO_PROTOCOL_FEATURES == 0 {
-                    self.rings[index].held = Some(enabled);
+                    self.rings[index].deferred_enable = Some(enabled);
                     return Ok(self.settled(&message));
                 }
                 self.rings[index].enabled = enabled;
@@ -275,7 +275,7 @@ impl Rules {
         Ok(form)
     }
 
-    /// Whether the backend answers a message that asks for it: it heeds the offered bit 30 once it was asked for its features.
+    /// Whether the backend answers a message that asks for it: it heeds its bit 30 once it was asked for its features.
     fn acks(&self) -> bool {
         self.features_asked
             && self.limits.features & VIRTIO_PROTOCOL_FEATURES != 0
@@ -353,12 +353,12 @@ impl Rules {
             self.check_header_len()?;
         }
         for (index, ring) in self.rings.iter_mut().enumerate() {
-            let held = ring.held.take();
+            let deferred = ring.deferred_enable.take();
             if features & VIRTIO_PROTOCOL_FEATURES == 0 {
                 // Without bit 30 the backend enables every ring by itself.
                 ring.enabled = true;
                 passage.rings_on.push(index as u16);
-            } else if let Some(enabled) = held {
+            } else if let Some(enabled) = deferred {
                 ring.enabled = enabled;
                 after.push(Message::ring_enable(index as u32, enabled));
                 if enabled {
@@ -386,7 +386,7 @@ impl Rules {
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<(), Refusal> {
-        // The published backend offers REPLY_ACK for every device.
+        // The published backend has REPLY_ACK for every device.
         let surplus = features & !(self.limits.protocol_features | protocol::REPLY_ACK);
         if surplus != 0 {
             return Err(SessionRule::ProtocolFeaturesNotOffered.broken(format!(

@@ -433,7 +433,7 @@ fn ring_addr(at: u64) -> Message {
 fn a_running_ring_keeps_its_place_until_it_is_stopped() {
     // Not started yet: any place, as often as the frontend likes.
     pass(&mut placed(false), ring_addr(0x7000_4000), &[]);
-    // Running: the same place again is what QEMU says when a migration begins or ends.
+    // Running: that place again is what QEMU says when a migration begins or ends.
     let mut rules = placed(true);
     pass(&mut rules, ring_addr(0x7000_0000), &[]);
     let sentence = "SET_VRING_ADDR for ring 0, which is running";
@@ -468,7 +468,7 @@ fn rings_with_the_header_of_legacy_virtio_net_are_refused_in_one_sentence() {
             features: bare | VIRTIO_VERSION_1 | VIRTIO_NET_MRG_RXBUF,
             ..limits()
         });
-        // Nobody is hurt by features that no ring is started with.
+        // Features that no ring is started with do no harm.
         pass(&mut rules, message(SET_FEATURES, &[bare]), &[]);
         pass(&mut rules, message(SET_FEATURES, &[bare | modern]), &[]);
         pass(&mut rules, kick(), &[FileKind::Event]);

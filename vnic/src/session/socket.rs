@@ -27,7 +27,7 @@ pub enum ClaimError {
         /// Its length.
         len: usize,
     },
-    /// Somebody listens there.
+    /// Another process listens there.
     #[error("the socket {0} is in use by another process")]
     InUse(String),
     /// Something else is there.
@@ -76,7 +76,7 @@ impl ClaimedSocket {
                 return Err(ClaimError::NotASocket(path.display().to_string()));
             }
             Ok(_) => match UnixStream::connect(path) {
-                // Nobody listens: it was left behind.
+                // No process listens: the socket was left behind.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     std::fs::remove_file(path).map_err(system)?;
                 }

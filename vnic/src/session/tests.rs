@@ -320,8 +320,8 @@ fn the_published_frontend_gets_along_with_the_front() {
     frontend.set_owner().unwrap();
     assert_eq!(frontend.get_features().unwrap(), OFFERED);
     frontend.set_features(FEATURES).unwrap();
-    let offered = frontend.get_protocol_features().unwrap();
-    frontend.set_protocol_features(offered).unwrap();
+    let features = frontend.get_protocol_features().unwrap();
+    frontend.set_protocol_features(features).unwrap();
     let file = memory();
     let region = VhostUserMemoryRegionInfo {
         guest_phys_addr: 0,

@@ -137,7 +137,7 @@ impl VringT<Memory> for SessionVring {
         self.inner.set_kick(file);
     }
 
-    /// Never waits. A kick that its own frontend has read already is a kick all the same.
+    /// Never waits. A kick that its own frontend has read already is a kick nevertheless.
     fn read_kick(&self) -> io::Result<bool> {
         if let Some(kick) = &self.files().kick {
             match read_at_once(kick) {
@@ -386,7 +386,7 @@ mod tests {
         vring.set_call(Some(ours.try_clone().expect("a second descriptor")));
         assert_eq!(read_at_once(&theirs), Err(Errno::AGAIN), "nothing was signalled");
         vring.set_call(None);
-        vring.signal_used_queue().expect("nobody is told");
+        vring.signal_used_queue().expect("the call has no receiver");
         vring.set_call(Some(ours));
         assert_eq!(read_at_once(&theirs), Ok(1));
     }

@@ -75,7 +75,7 @@ fn checksum(seed: u64, payload: &[u8]) -> u64 {
     })
 }
 
-/// Sequences a tracker can tell apart (its bitmap then takes 32 MiB).
+/// Sequences that a tracker can distinguish (its bitmap then takes 32 MiB).
 const SEQUENCES_MAX: u64 = 1 << 28;
 
 /// What became of one stream of numbered frames.

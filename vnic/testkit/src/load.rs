@@ -1,4 +1,4 @@
-//! Load between two test frontends, both driven by the calling thread: one-way streams and
+//! Load between two test frontends, both driven by the calling thread: streams in one direction and
 //! ping-pong. Measures delivered frames and says how much of the time the generator was the limit.
 
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const PING_WAIT: Duration = Duration::from_secs(1);
 /// Where the sequence number stands in a load frame: behind the Ethernet header.
 const SEQUENCE_AT: usize = HEADER_LEN + 14;
 
-/// One measurement of a one-way stream.
+/// One measurement of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct OneWaySample {
     /// Frames the receiver took per second.
@@ -43,7 +43,7 @@ pub fn prepare(sender: &mut Frontend, receiver: &mut Frontend, frame_len: usize)
     let back = &mut receiver.pairs[0].tx;
     drain(back);
     back.prefill(|buffer| write_frame(&mut buffer[..HEADER_LEN + frame_len], RECEIVER, SENDER));
-    // A frame each way shows that all rings are served, and teaches a learning switch where both are.
+    // A frame in each direction shows that all rings are served, and teaches a learning switch where both are.
     let (mut forth, mut home) = (0, 0);
     let deadline = Instant::now() + PING_WAIT;
     while (forth == 0 || home == 0) && Instant::now() < deadline {
@@ -82,7 +82,7 @@ fn drain(tx: &mut crate::TxRing) {
     );
 }
 
-/// State of a one-way stream between two measurements.
+/// State of a stream between two measurements.
 #[derive(Debug, Default)]
 struct Stream {
     next_sent: u64,

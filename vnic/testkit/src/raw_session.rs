@@ -110,7 +110,7 @@ impl RawSession {
 
     /// Whether the backend has closed the connection (checks for up to `wait`).
     pub fn is_closed_within(&self, wait: Duration) -> bool {
-        // Answers that are still under way come before the end.
+        // Answers that are still in flight come before the end.
         let deadline = Instant::now() + wait;
         loop {
             match self.receive() {

@@ -1,5 +1,5 @@
 //! Buffers of a test ring: each slot has its descriptors, cut as the layout says, and a buffer, either
-//! the same for ever (descriptors are then written once) or another one each time, out of a larger pool, as real
+//! one for ever (descriptors are then written once) or another one each time, out of a larger pool, as real
 //! drivers have it.
 
 use std::sync::Arc;

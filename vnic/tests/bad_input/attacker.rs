@@ -11,7 +11,7 @@ use weft_vnic_testkit::{
 use crate::attacks::{Attack, Ground, RX, TX};
 use crate::daemon::{Daemon, feed};
 
-/// Station of every attacker; nobody learns it, so frames to it reach all ports.
+/// Station of every attacker; no switch learns it, so frames to it reach all ports.
 pub const ATTACKER: MacAddr = MacAddr([0x02, 0, 0, 0, 0x66, 0x66]);
 pub const FEEDER: MacAddr = MacAddr([0x02, 0, 0, 0, 0x66, 0x01]);
 /// Longest wait for a port to count a violation.

@@ -46,7 +46,7 @@ pub const WIDE_RULE: &str = "chain_too_scattered";
 /// Rules about where rings and memory are, each with a test of its own.
 pub const PLACE_RULES: &[&str] = &["ring_outside_memory", "ring_misaligned", "memory_truncated"];
 
-/// Bytes of guest memory for buffers: one half for each way.
+/// Bytes of guest memory for buffers: one half for each direction.
 const SCRATCH_LEN: u64 = 256 << 10;
 
 /// Where generated attacks may put things: sizes and addresses of the attacking guest.
@@ -109,7 +109,7 @@ impl Ground {
         self.in_table(attack)
     }
 
-    /// The same chain in an indirect table.
+    /// That chain in an indirect table.
     fn in_table(&self, attack: Attack) -> Attack {
         let elsewhere = attack
             .chain

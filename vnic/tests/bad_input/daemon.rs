@@ -146,7 +146,7 @@ pub fn assert_same_use(before: &ProcessUse, after: &ProcessUse, anonymous_slack:
 pub const LEFT: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 0x0a]);
 pub const RIGHT: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 0x0b]);
 
-/// Frames under way each way at most: well below the ring, so that a sound switch loses none.
+/// Frames in flight in each direction at most: well below the ring, so that a sound switch loses none.
 const WINDOW: u64 = 16;
 /// Pause between two looks at the rings: tens of thousands of frames in a second are witness enough.
 const PACE: Duration = Duration::from_micros(200);
@@ -159,7 +159,7 @@ pub struct NeighbourReport {
     pub longest_pause: Duration,
 }
 
-/// Two guests that exchange numbered frames both ways until told to stop.
+/// Two guests that exchange numbered frames in both directions until told to stop.
 pub struct Neighbours {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<NeighbourReport>,
@@ -182,7 +182,7 @@ impl Neighbours {
         self.stop.store(true, Ordering::Relaxed);
         let report = self.thread.join().expect("the neighbours' exchange");
         println!(
-            "neighbours: {} frames each way, longest pause {:?}",
+            "neighbours: {} frames in each direction, longest pause {:?}",
             report.sent, report.longest_pause
         );
         assert!(report.sent > 0);
@@ -190,7 +190,7 @@ impl Neighbours {
     }
 }
 
-/// Sends frames both ways until one arrived at either end: from then on both rings are served and both stations known.
+/// Sends frames in both directions until one arrived at either end: from then on both rings are served and both stations known.
 /// (A ring starts when the device sees its first kick, some time after the session's last message.)
 pub fn introduce(left: &mut Frontend, left_mac: MacAddr, right: &mut Frontend, right_mac: MacAddr) {
     let deadline = Instant::now() + DRAIN;

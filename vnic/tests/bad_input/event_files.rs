@@ -1,4 +1,4 @@
-//! Frontends that use the kick and call eventfds, which they share with `vnicd`, against it: nobody else waits for them.
+//! Frontends that use the kick and call eventfds, which they share with `vnicd`, against it: no other guest waits for them.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! A guest that stops refilling its receive ring for a minute: it costs frames towards it, nobody
-//! else's, and it receives again as soon as it refills.
+//! A guest that stops refilling its receive ring for a minute: it costs frames towards it and no
+//! others, and it receives again as soon as it refills.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ fn a_guest_that_stops_refilling_for_a_minute_costs_only_its_own_frames() {
     );
     assert!(
         sent > 1000,
-        "the sender of frames to a stalled guest is held up: {sent} sent"
+        "the sender of frames to a stalled guest is delayed: {sent} sent"
     );
     assert!(no_buffer > 0);
 

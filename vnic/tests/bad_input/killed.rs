@@ -1,5 +1,5 @@
 //! `vnicd` killed with SIGKILL under traffic, again and again: guests reconnect as QEMU does, numbered
-//! frames go on both ways and towards a guest that only receives, settings come back with the configuration.
+//! frames go on in both directions and towards a guest that only receives, settings come back with the configuration.
 
 use std::fs;
 use std::path::Path;
@@ -13,11 +13,11 @@ use weft_vnic_testkit::{ControlClient, Frontend, FrontendConfig, Numbered, Servi
 const KILLS: u32 = 20;
 /// How often a guest without a backend tries to reconnect: QEMU 10's `reconnect-ms=500`.
 const RECONNECT: Duration = Duration::from_millis(500);
-/// Longest time from the new daemon's bound socket to frames on every way.
+/// Longest time from the new daemon's bound socket to frames on every path.
 const RESUME_MAX: Duration = Duration::from_millis(1500);
 /// Traffic before each kill.
 const TRAFFIC: Duration = Duration::from_millis(250);
-/// Frames under way each way at most, and how long they are waited for before they are given up: what a guest sends
+/// Frames in flight in each direction at most, and how long they are waited for before they are given up: what a guest sends
 /// to one that has not reconnected yet is lost.
 const WINDOW: u64 = 64;
 const GIVE_UP: Duration = Duration::from_millis(20);

@@ -26,7 +26,7 @@ fn replaced(ports: &[&str]) -> (Daemon, Frontend, Frontend) {
     let connect = |port| daemon.guest(FrontendConfig::connect(daemon.socket(port)));
     let (mut first, mut second) = (connect("first"), connect("second"));
     introduce(&mut first, FIRST, &mut second, SECOND);
-    // Whatever was on its way is there.
+    // What was in flight is there.
     std::thread::sleep(Duration::from_millis(50));
     second.pairs[0].rx.poll(256, |_, _| {});
     daemon.service.kill().unwrap();
@@ -90,12 +90,12 @@ fn a_guest_hears_of_what_came_before_its_interrupt_was_known() {
     });
     introduce(&mut first, FIRST, &mut second, SECOND);
     second.pairs[0].rx.poll_called(|_, _| {});
-    let nobody = EventFd::new(EFD_NONBLOCK).unwrap();
-    second.wire().unwrap().set_vring_call(0, &nobody).unwrap();
+    let unwatched = EventFd::new(EFD_NONBLOCK).unwrap();
+    second.wire().unwrap().set_vring_call(0, &unwatched).unwrap();
     second.ring(0).take_calls();
     send(&mut first, 0);
     let start = Instant::now();
-    while nobody.read().is_err() {
+    while unwatched.read().is_err() {
         assert!(start.elapsed() < PATIENCE, "the frame does not come");
     }
     let call = second.ring(0).call_fd().try_clone().unwrap();

@@ -1,5 +1,5 @@
 //! The "Bad input", rings: generated violations of every rule against a live `vnicd`, while a neighbouring pair loses
-//! nothing and the process stays the same size. A case is one ring that breaks one rule: before the next one, exactly that rule
+//! nothing and the process does not grow. A case is one ring that breaks one rule: before the next one, exactly that rule
 //! must have been counted once, and no other. Rings of any contents are in `judged_rings.rs`, sessions in `session_rules.rs`.
 
 use std::collections::BTreeSet;
@@ -220,7 +220,7 @@ fn a_truncated_memory_file_fails_only_its_guest() {
             ring.raw_avail_idx(1);
             (case, vring, addr, buffers.guest_addr, kept)
         };
-        // The ring object would touch its memory on the way to a kick by itself.
+        // The ring object would touch its memory before a kick by itself.
         attacker.guest.ring(vring).kick();
         let feeder = (vring == RX).then_some(&mut scene.feeder);
         attacker.await_violation("memory_truncated", feeder, &what);

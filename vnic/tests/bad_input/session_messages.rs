@@ -76,7 +76,7 @@ fn right_len(request: u32) -> usize {
     }
 }
 
-/// A message that is sound, odd in one way or in many, and its files.
+/// A message that is sound, odd in one point or in many, and its files.
 fn nonsense<'a>(files: &'a Files, seed: &mut Seed) -> (u32, u32, u32, Vec<u8>, Vec<BorrowedFd<'a>>) {
     let request = match seed.range(0, 9) {
         0 => seed.any() as u32 & 0xff,
@@ -278,7 +278,7 @@ fn a_memory_table_replaced_under_traffic_loses_no_frame() {
                 sent += 1;
             }
         }
-        // Frames are on their way in both guests' rings.
+        // Frames are in flight in both guests' rings.
         let guest = if replaced % 2 == 0 { &mut a } else { &mut b };
         guest.replace_memory_table().unwrap();
         replaced += 1;

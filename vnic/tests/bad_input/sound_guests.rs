@@ -15,14 +15,14 @@ const A: MacAddr = MacAddr([2, 0, 0, 0, 4, 0x0a]);
 const B: MacAddr = MacAddr([2, 0, 0, 0, 4, 0x0b]);
 /// Frames per combination.
 const FRAMES: u64 = 3000;
-/// Longest wait for frames under way; only a failing test waits so long.
+/// Longest wait for frames in flight; only a failing test waits so long.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Sends `count` numbered frames of lengths up to `longest` from `a` to `b`; all must arrive, in order and intact.
 fn exchange(a: &mut Frontend, b: &mut Frontend, stream: u32, count: u64, longest: usize, what: &str) {
     let mut tracker = Tracker::new(stream);
     let mut frame = vec![0; longest];
-    // No more under way than the receiver has buffers for: what waits longer for one is dropped.
+    // No more in flight than the receiver has buffers for: what waits longer for one is dropped.
     let buffers = (HEADER_LEN + longest).div_ceil(b.config().rx_buffer_len);
     let window = (usize::from(b.pairs[0].rx.slots()) / buffers).clamp(1, 32) as u64;
     let (mut sent, mut last) = (0, Instant::now());
@@ -115,7 +115,7 @@ fn bursts_to_everybody_reach_everybody() {
     for guest in rest.iter_mut() {
         while guest.pairs[0].rx.poll(64, |_, _| {}) > 0 {}
     }
-    // Broadcast, multicast, and an address that nobody has: all of a burst, not only its first frame.
+    // Broadcast, multicast, and an address that no station has: all of a burst, not only its first frame.
     for destination in [
         MacAddr::BROADCAST,
         MacAddr([1, 0, 0x5e, 0, 0, 9]),
@@ -186,7 +186,7 @@ fn calls_counted_by_the_guest_are_those_the_card_says_it_signalled() {
                 rx.poll_called(|_, frame| tracker.note(frame));
             }
         }
-        // The card announces the last frames for a while yet, whoever has taken them.
+        // The card announces the last frames for a while yet, even if the guest has taken them.
         let deadline = Instant::now() + DRAIN;
         let counted = loop {
             let said = signalled() - before;

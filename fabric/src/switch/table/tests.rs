@@ -106,7 +106,7 @@ fn a_full_round_of_the_sweep_frees_everything_that_expired() {
             .unwrap();
     }
     assert!(table.is_full());
-    // A slot that was freed is looked at again, so a round takes one look for each slot and each entry freed.
+    // A slot that was freed is checked again, so a round takes one check for each slot and each entry freed.
     table.sweep(128, |last_seen| last_seen < Time::from_nanos(40), |_| ());
     table.sweep(40, |last_seen| last_seen < Time::from_nanos(40), |_| ());
     assert_eq!(table.len(), 24);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use ether::{EtherType, MacAddr, Time};
-use firmware::{CONTROL_FRAME_MAX, Coalescing, Firmware, FirmwareConfig};
+use firmware::{CONTROL_FRAME_MAX, Card, CardConfig, Coalescing};
 use mxoe::wire::{HEAD_LEN, MARK, PacketType};
 use netif::{AfPacket, AfPacketOptions, Interest, Netif, Wake};
 use omx::Board;
@@ -66,7 +66,7 @@ fn card_of(interface: &str) -> String {
 }
 
 /// Gives the far end of a veth pair the card's address, and answers there as a card until the second of what it returns is dropped.
-fn serve_card(veth: &Veth, marks: bool) -> (thread::JoinHandle<Firmware>, UnixStream) {
+fn serve_card(veth: &Veth, marks: bool) -> (thread::JoinHandle<Card>, UnixStream) {
     let address = MacAddr::CARD.to_string();
     let set = ["link", "set", &veth.b, "address", &address];
     assert!(Command::new("ip").args(set).status().unwrap().success());
@@ -76,14 +76,14 @@ fn serve_card(veth: &Veth, marks: bool) -> (thread::JoinHandle<Firmware>, UnixSt
 }
 
 /// The card's end of the control protocol; `marks`: whether it looked at them before.
-fn answer_as_card(port: &mut AfPacket, stop: &UnixStream, marks: bool) -> Firmware {
-    let mut nic = Firmware::new(FirmwareConfig {
+fn answer_as_card(port: &mut AfPacket, stop: &UnixStream, marks: bool) -> Card {
+    let mut nic = Card::new(CardConfig {
         queue_pairs: 2,
         coalescing: Coalescing {
             marks,
             ..Coalescing::default()
         },
-        ..FirmwareConfig::default()
+        ..CardConfig::default()
     });
     let start = Instant::now();
     let mut reply = [0; CONTROL_FRAME_MAX];

@@ -8,8 +8,8 @@ use expected::{expected_reply, expected_request, lateness};
 use crate::common::{Fields, Numbers, number, tshark};
 use ether::{MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, CoalescingChange, Firmware, FirmwareConfig, Lateness, Reason, RxCounts, SteeringChange,
-    SteeringMode, SteeringTable, StrategyKind, TableChange, TableEntries, TimerKind,
+    CONTROL_FRAME_MAX, Card, CardConfig, CoalescingChange, Lateness, Reason, RxCounts, SteeringChange, SteeringMode,
+    SteeringTable, StrategyKind, TableChange, TableEntries, TimerKind,
     control::{Reply, Request, StrategyCode, doorbell_frame},
     copy_engine::CopyEngineConfig,
     timers::Expiry,
@@ -215,9 +215,9 @@ fn request(numbers: &mut Numbers) -> Request {
 #[test]
 fn every_request_and_reply_is_read_as_both_ends_read_it() {
     let mut numbers = Numbers(7);
-    let mut nic = Firmware::new(FirmwareConfig {
+    let mut nic = Card::new(CardConfig {
         queue_pairs: 4,
-        ..FirmwareConfig::default()
+        ..CardConfig::default()
     });
     nic.connect_to_itself(CopyEngineConfig::IO_AT);
     let mut frames = Vec::new();
@@ -304,7 +304,7 @@ fn m_bv10_a_doorbell_that_the_card_sends_unasked_is_read() {
 #[test]
 fn counters_that_are_not_zero_are_under_the_right_names() {
     // A reply whose 64-bit values are 1, 2, 3, … is read by the decoder and by the dissector.
-    let mut nic = Firmware::new(FirmwareConfig::default());
+    let mut nic = Card::new(CardConfig::default());
     let (mut frame, mut reply) = ([0; CONTROL_FRAME_MAX], [0; CONTROL_FRAME_MAX]);
     let len = Request::GetCounters {
         queue: None,

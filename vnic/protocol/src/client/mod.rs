@@ -40,7 +40,7 @@ const ANSWER_LEN_MAX: u64 = 16 << 20;
 /// Why a request was not fulfilled, and what follows. Each sentence is whole: no cause stands behind it a second time.
 #[derive(Debug, Error)]
 pub enum VnicdError {
-    /// Nobody listens; the request had no effect.
+    /// No `vnicd` listens; the request had no effect.
     #[error("vnicd does not answer on its control socket: {0}")]
     Unreachable(std::io::Error),
     /// It listens, but has not answered in time (it may be stopped); whether the request takes effect later is not known.
@@ -100,7 +100,7 @@ impl VnicdClient {
     /// Connects.
     ///
     /// # Errors
-    /// [`VnicdError::Unreachable`] when nobody listens at `socket`.
+    /// [`VnicdError::Unreachable`] when no `vnicd` listens at `socket`.
     pub fn connect(socket: &Path) -> Result<Self, VnicdError> {
         Self::connect_with(socket, ANSWER_TIMEOUT)
     }
@@ -153,7 +153,7 @@ impl VnicdClient {
     /// Version, uptime and state of every port.
     ///
     /// # Errors
-    /// See [`VnicdError`]; so for all requests.
+    /// [`VnicdError`]; so for all requests.
     pub fn info(&mut self) -> Result<Info, VnicdError> {
         self.call(&Request::Info)
     }
@@ -161,7 +161,7 @@ impl VnicdClient {
     /// Counters of one port, or of all.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn stats(&mut self, port: Option<&str>) -> Result<Vec<PortStats>, VnicdError> {
         let port = port.map(str::to_owned);
         self.call(&Request::Stats { port }).map(|Stats { ports }| ports)
@@ -171,7 +171,7 @@ impl VnicdClient {
     /// settings in force come back. An empty change only asks.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn change<C: CardChange>(&mut self, port: &str, change: &C) -> Result<C::Settings, VnicdError> {
         let port = port.to_owned();
         let mut request = serde_json::to_value(OfPort { port, change }).unwrap_or_default();
@@ -182,7 +182,7 @@ impl VnicdClient {
     /// Changes a port's link; the settings in force come back. An empty change only asks.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn link(&mut self, port: &str, direction: Direction, change: &LinkChange) -> Result<PortLinks, VnicdError> {
         self.call(&Request::Link {
             port: port.to_owned(),
@@ -195,7 +195,7 @@ impl VnicdClient {
     /// and `b` are named here. An empty change only asks.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn trunk(
         &mut self,
         (a, b): (&str, &str),
@@ -215,7 +215,7 @@ impl VnicdClient {
     /// The multicast groups, behind `change`.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn groups(&mut self, change: &GroupChange) -> Result<Vec<GroupInfo>, VnicdError> {
         let request = Request::Group(change.clone());
         self.call(&request).map(|Groups { groups }| groups)
@@ -224,7 +224,7 @@ impl VnicdClient {
     /// Changes the VLANs of a port; those in force come back, none from a switch without VLANs. No change only asks.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn vlans(&mut self, port: &str, change: Option<&VlanChange>) -> Result<Option<VlanSettings>, VnicdError> {
         let (port, change) = (port.to_owned(), change.cloned());
         self.call(&Request::Vlan { port, change }).map(|Vlans { vlans }| vlans)
@@ -233,7 +233,7 @@ impl VnicdClient {
     /// A switch with its ports, or all.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn switches(&mut self, switch: Option<&str>) -> Result<Vec<SwitchInfo>, VnicdError> {
         let request = Request::Switch(OfSwitch::named(switch));
         self.call(&request).map(|Switches { switches }| switches)
@@ -242,7 +242,7 @@ impl VnicdClient {
     /// The stations that a switch knows, or all switches.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn stations(&mut self, switch: Option<&str>) -> Result<Vec<StationInfo>, VnicdError> {
         let request = Request::Macs(OfSwitch::named(switch));
         self.call(&request).map(|Stations { macs }| macs)
@@ -251,17 +251,17 @@ impl VnicdClient {
     /// The multicast groups that a switch, or all, know to be wanted behind ports.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn memberships(&mut self, switch: Option<&str>) -> Result<Vec<MembershipInfo>, VnicdError> {
         let request = Request::Memberships(OfSwitch::named(switch));
         self.call(&request).map(|Memberships { memberships }| memberships)
     }
 
-    /// Lets `vnicd` take nothing more from guests, until this connection ends, and waits until what is under way has arrived;
+    /// Lets `vnicd` take nothing more from guests, until this connection ends, and waits until what is in flight has arrived;
     /// says what has not.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn drain(&mut self) -> Result<Drained, VnicdError> {
         self.call(&Request::Drain)
     }
@@ -269,7 +269,7 @@ impl VnicdClient {
     /// Asks `vnicd` to end.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn shutdown(&mut self) -> Result<(), VnicdError> {
         self.call(&Request::Shutdown).map(|Empty {}| ())
     }
@@ -277,7 +277,7 @@ impl VnicdClient {
     /// Asks for a sign of life.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn ping(&mut self) -> Result<(), VnicdError> {
         self.call(&Request::Ping).map(|Empty {}| ())
     }
@@ -285,7 +285,7 @@ impl VnicdClient {
     /// Turns this connection into a stream of settings: those of every card and trunk first, then every change.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn watch(self) -> Result<Watch, VnicdError> {
         let (reader, Empty {}) = self.into_stream(&Request::Watch)?;
         Ok(Watch { reader })
@@ -294,7 +294,7 @@ impl VnicdClient {
     /// Turns this connection into a stream of pcapng bytes of these ports (none named: all), each frame cut to `snaplen`.
     ///
     /// # Errors
-    /// See [`VnicdError`].
+    /// [`VnicdError`].
     pub fn capture(self, ports: &[String], snaplen: Option<u32>) -> Result<Capture, VnicdError> {
         let ports = ports.to_vec();
         let (reader, Empty {}) = self.into_stream(&Request::Capture { ports, snaplen })?;

@@ -78,7 +78,7 @@ fn a_vnicd_that_is_stopped_is_given_up_with_a_sentence() {
         match VnicdClient::connect_with(&socket, patience) {
             Ok(mut client) => {
                 if waiting.is_empty() {
-                    let error = client.stats(None).expect_err("nobody answers");
+                    let error = client.stats(None).expect_err("there is no answer");
                     assert_eq!(error.to_string(), "vnicd did not answer within 0.05 s");
                 }
                 waiting.push(client);

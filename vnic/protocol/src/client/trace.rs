@@ -1,4 +1,4 @@
-//! Reading a card's flight recorder over `vnicd`'s control socket: records as they come, until somebody asks for the end.
+//! Reading a card's flight recorder over `vnicd`'s control socket: records as they come, until the reader asks for the end.
 //! What they mean and how they are shown is in `trace`.
 
 use std::{
@@ -28,7 +28,7 @@ pub struct Trace {
 /// How a trace came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceEnd {
-    /// Somebody asked for it.
+    /// The reader asked for it.
     Asked,
     /// [`TRACE_RECORDS_MAX`] records are there.
     Full,

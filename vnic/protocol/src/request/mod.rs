@@ -19,7 +19,7 @@ pub enum Request {
     Ping,
     /// That the process ends; answers [`Empty`](crate::Empty).
     Shutdown,
-    /// That nothing is taken from guests until the connection ends, and that what is under way arrives; answers
+    /// That nothing is taken from guests until the connection ends, and that what is in flight arrives; answers
     /// [`Drained`](crate::Drained).
     Drain,
     /// What `vnicd` is and which ports it has; answers [`Info`](crate::Info).
@@ -42,7 +42,7 @@ pub enum Request {
     Link {
         /// The port.
         port: String,
-        /// Which way.
+        /// Which direction of the link.
         direction: Direction,
         /// What is changed.
         #[serde(flatten)]
@@ -57,7 +57,7 @@ pub enum Request {
         /// Which of the trunks between them, from 1; needed where there are several.
         #[serde(skip_serializing_if = "Option::is_none")]
         number: Option<usize>,
-        /// Which way.
+        /// Which direction of the link.
         direction: TrunkDirection,
         /// What is changed.
         #[serde(flatten)]

@@ -20,7 +20,6 @@ use std::sync::Arc;
 
 use ether::Time;
 use fabric::{Link, PortId};
-use firmware::Firmware;
 use firmware::timers::ArmedTimer;
 use virtio_bindings::virtio_net;
 
@@ -87,7 +86,7 @@ struct Negotiated {
 pub struct Card {
     settings: PortSettings,
     attachment: Attachment,
-    firmware: Firmware,
+    firmware: firmware::Card,
     cable: Cable,
     pairs: Vec<QueuePair>,
     negotiated: Negotiated,
@@ -104,7 +103,7 @@ pub struct Card {
 
 impl Card {
     /// A card without a guest.
-    pub fn new(settings: PortSettings, attachment: Attachment, firmware: Firmware, cable: Cable) -> Self {
+    pub fn new(settings: PortSettings, attachment: Attachment, firmware: firmware::Card, cable: Cable) -> Self {
         let pairs = usize::from(settings.queue_pairs);
         Self {
             settings,
@@ -148,13 +147,13 @@ impl Card {
 
     /// What decides on its interrupts, queues, timers and multicast.
     #[inline]
-    pub fn firmware(&self) -> &Firmware {
+    pub fn firmware(&self) -> &firmware::Card {
         &self.firmware
     }
 
     /// The firmware, to hand events and settings to.
     #[inline]
-    pub fn firmware_mut(&mut self) -> &mut Firmware {
+    pub fn firmware_mut(&mut self) -> &mut firmware::Card {
         &mut self.firmware
     }
 

@@ -3,7 +3,6 @@
 //! frames end at the card as on any other.
 
 use ether::Time;
-use firmware::Firmware;
 use firmware::copy_engine::{COPY_MTU_MAX, CopyAction, CopyEngineConfig, CopyRequest, Place};
 
 use super::Forwarding;
@@ -22,7 +21,7 @@ use vnicd_protocol::{Counts, ITSELF, PortLinks, PortSettings, counts};
 const _: () = assert!(mtu::frame_len_max(vnicd_protocol::MTU_MAX) <= COPY_MTU_MAX);
 
 /// Wires `nic` to itself if `settings` say so. No time is modelled: the copies take what they take.
-pub fn connect(nic: &mut Firmware, settings: &PortSettings) {
+pub fn connect(nic: &mut firmware::Card, settings: &PortSettings) {
     if settings.loopback {
         nic.connect_to_itself(CopyEngineConfig {
             mtu: mtu::frame_len_max(settings.mtu),
@@ -54,7 +53,7 @@ pub fn check_link(settings: &PortSettings, link: &PortLinks) -> Result<(), Fabri
 }
 
 /// The counters of a copy engine, by name.
-pub fn counters(nic: &Firmware) -> Option<Counts> {
+pub fn counters(nic: &firmware::Card) -> Option<Counts> {
     let engine = nic.copy_engine()?;
     let counters = engine.counters();
     let mut named = counts(counters);

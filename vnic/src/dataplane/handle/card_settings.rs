@@ -1,7 +1,7 @@
 //! The settings of a port's card: what is in force on it, and how others come into force. Values are judged by the firmware.
 
 use ether::Time;
-use firmware::{Coalescing, Firmware, RxPipeline, StrategyKind};
+use firmware::{Coalescing, RxPipeline, StrategyKind};
 use vnicd_protocol::{
     CardChange, CoalescingChange, CoalescingSettings, DmaChange, DmaSettings, MisorderChange, MisorderSettings,
     QueueCoalescing, QueueStats, SteeringChange, SteeringSettings,
@@ -13,48 +13,48 @@ use crate::dataplane::error::{FabricError, invalid};
 /// Settings that a card has, with the change that clients ask for.
 pub trait CardSettings: CardChange {
     /// The settings in force on a card.
-    fn in_force(nic: &Firmware) -> Self::Settings;
+    fn in_force(nic: &firmware::Card) -> Self::Settings;
 
     /// Brings settings into force. The queues of the card should then be polled.
     ///
     /// # Errors
     /// A value that the firmware refuses; then the settings before it are in force.
-    fn set(nic: &mut Firmware, settings: &Self::Settings, now: Time) -> Result<(), FabricError>;
+    fn set(nic: &mut firmware::Card, settings: &Self::Settings, now: Time) -> Result<(), FabricError>;
 }
 
 impl CardSettings for DmaChange {
-    fn in_force(nic: &Firmware) -> DmaSettings {
+    fn in_force(nic: &firmware::Card) -> DmaSettings {
         nic.queues()[0].dma()
     }
 
-    fn set(nic: &mut Firmware, settings: &DmaSettings, _: Time) -> Result<(), FabricError> {
+    fn set(nic: &mut firmware::Card, settings: &DmaSettings, _: Time) -> Result<(), FabricError> {
         nic.set_dma(settings.validated().map_err(invalid)?);
         Ok(())
     }
 }
 
 impl CardSettings for SteeringChange {
-    fn in_force(nic: &Firmware) -> SteeringSettings {
+    fn in_force(nic: &firmware::Card) -> SteeringSettings {
         *nic.steering().settings()
     }
 
-    fn set(nic: &mut Firmware, settings: &SteeringSettings, _: Time) -> Result<(), FabricError> {
+    fn set(nic: &mut firmware::Card, settings: &SteeringSettings, _: Time) -> Result<(), FabricError> {
         nic.steering_mut().set(*settings).map_err(invalid)
     }
 }
 
 impl CardSettings for MisorderChange {
-    fn in_force(nic: &Firmware) -> MisorderSettings {
+    fn in_force(nic: &firmware::Card) -> MisorderSettings {
         nic.misorder().settings()
     }
 
-    fn set(nic: &mut Firmware, settings: &MisorderSettings, _: Time) -> Result<(), FabricError> {
+    fn set(nic: &mut firmware::Card, settings: &MisorderSettings, _: Time) -> Result<(), FabricError> {
         nic.misorder_mut().set(*settings).map_err(invalid)
     }
 }
 
 impl CardSettings for CoalescingChange {
-    fn in_force(nic: &Firmware) -> CoalescingSettings {
+    fn in_force(nic: &firmware::Card) -> CoalescingSettings {
         let [first, others @ ..] = nic.queues() else {
             return CoalescingSettings::default();
         };
@@ -75,7 +75,7 @@ impl CardSettings for CoalescingChange {
         }
     }
 
-    fn set(nic: &mut Firmware, settings: &CoalescingSettings, now: Time) -> Result<(), FabricError> {
+    fn set(nic: &mut firmware::Card, settings: &CoalescingSettings, now: Time) -> Result<(), FabricError> {
         let coalescing = judged(&settings.all)?;
         nic.set_watchdog(now, None, settings.watchdog_ns).map_err(invalid)?;
         nic.set_coalescing(now, None, coalescing).map_err(invalid)?;
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     /// Brings steering into force that is asked for in JSON, and gives it as it is told.
-    fn set(nic: &mut Firmware, settings: Value) -> Result<Value, String> {
+    fn set(nic: &mut firmware::Card, settings: Value) -> Result<Value, String> {
         let settings = serde_json::from_value(settings).map_err(|error| error.to_string())?;
         SteeringChange::set(nic, &settings, Time::ZERO).map_err(|error| error.to_string())?;
         Ok(json!(SteeringChange::in_force(nic)))
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn m_gf9_a_list_of_queues_is_repeated_and_told_as_the_shortest_that_says_the_same() {
-        let mut nic = Firmware::new(firmware::FirmwareConfig {
+        let mut nic = firmware::Card::new(firmware::CardConfig {
             queue_pairs: 4,
             ..Default::default()
         });
@@ -157,11 +157,11 @@ mod tests {
 
     #[test]
     fn m_gf9_steering_that_a_card_cannot_follow_is_refused_with_a_sentence() {
-        let mut nic = Firmware::new(firmware::FirmwareConfig::default());
+        let mut nic = firmware::Card::new(firmware::CardConfig::default());
         for (settings, sentence) in [
             (
                 json!({ "mode": "sideways" }),
-                "\"sideways\" is not a way of steering; known are off, flow and endpoint",
+                "\"sideways\" is not a steering mode; known are off, flow and endpoint",
             ),
             (
                 json!({ "indirection": vec![0; 129] }),

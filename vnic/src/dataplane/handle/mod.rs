@@ -15,7 +15,6 @@ pub mod watch;
 use std::sync::Arc;
 
 use fabric::{Link, LinkConfig, Switch, SwitchConfig, TrunkId};
-use firmware::{Firmware, FirmwareConfig};
 use vnicd_protocol::{
     CoalescingChange, Direction, DmaChange, LINK_DELAY_NS_MAX, LinkChange, LinkSettings, MTU_MIN, MisorderChange,
     PortInfo, PortLinks, PortSettings, PortStats, SteeringChange, TIMER_NS_MIN, TrunkLinks,
@@ -327,11 +326,11 @@ impl DataPlane {
 }
 
 /// The card that `settings` describe.
-pub(in crate::dataplane) fn make_nic(settings: &PortSettings) -> Result<Firmware, FabricError> {
-    let mut nic = Firmware::new(FirmwareConfig {
+pub(in crate::dataplane) fn make_nic(settings: &PortSettings) -> Result<firmware::Card, FabricError> {
+    let mut nic = firmware::Card::new(firmware::CardConfig {
         queue_pairs: settings.queue_pairs,
         timer_ns_min: TIMER_NS_MIN,
-        ..FirmwareConfig::default()
+        ..firmware::CardConfig::default()
     });
     loopback::connect(&mut nic, settings);
     let now = ether::Time::ZERO;

@@ -19,7 +19,7 @@ use super::super::{SessionDevice, SessionRule, SessionVring, Sessions, wire};
 /// Long enough for any loaded machine: only a failing test waits so long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const FEATURES: u64 = VIRTIO_PROTOCOL_FEATURES | 1 << 32;
-/// What the small device offers.
+/// The features of the small device.
 pub(super) const OFFERED: u64 = FEATURES | VHOST_LOG_ALL;
 pub(super) const PROTOCOL: u64 =
     protocol::MQ | protocol::LOG_SHMFD | protocol::REPLY_ACK | protocol::RESET_DEVICE | protocol::CONFIGURE_MEM_SLOTS;

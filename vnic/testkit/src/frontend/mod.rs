@@ -37,10 +37,10 @@ pub enum Error {
     /// The backend refused a message or ended the session; reconnect or give up.
     #[error("vhost-user session: {0}")]
     Session(#[from] vhost::Error),
-    /// The backend offers too little for the configuration asked for.
-    #[error("the backend does not offer feature bits {0:#x}")]
+    /// The backend has too few features for the configuration asked for.
+    #[error("the backend does not have feature bits {0:#x}")]
     Missing(u64),
-    /// Nobody connected, or no backend answered, in time.
+    /// No backend connected or answered in time.
     #[error("no backend at {0} within 20 s")]
     NoBackend(PathBuf),
 }
@@ -197,9 +197,9 @@ impl Frontend {
     fn negotiate(&mut self, wire: &mut Wire) -> Result<(), Error> {
         wire.set_owner()?;
         let wanted = self.config.features | F_VERSION_1 | F_PROTOCOL_FEATURES;
-        let offered = wire.get_features()?;
-        if wanted & !offered != 0 {
-            return Err(Error::Missing(wanted & !offered));
+        let features = wire.get_features()?;
+        if wanted & !features != 0 {
+            return Err(Error::Missing(wanted & !features));
         }
         let known = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
@@ -238,7 +238,7 @@ impl Frontend {
         Ok(())
     }
 
-    /// Sends the same memory table again, as a guest whose memory layout changed would (under traffic, if there is any).
+    /// Sends the memory table again unchanged, as a guest whose memory layout changed would (under traffic, if there is any).
     pub fn replace_memory_table(&mut self) -> Result<(), Error> {
         let table = self.memory.table();
         self.wire()?.set_mem_table(&table)?;

@@ -1,152 +1,14 @@
-//! What is said between a guest and its card, as values.
+//! The values that replies carry: abilities, reports and refusals.
 //!
-//! Layouts are in `request` and `reply`, meanings in `docs/spec/card-control.md`.
+//! The layouts of most are in `reply`, the meanings of all in `docs/spec/card-control.md`.
 
 use alloc::borrow::Cow;
 use core::fmt;
 
-use super::{CopyEngineReport, Doorbell, StrategyNames, TimerReport, WatchdogReport};
 use crate::{
-    AdaptiveState, Coalescing, CoalescingChange, RxCounts, SteeringChange, SteeringCounters, SteeringMode,
-    SteeringTable, StrategyKind, TableEntries, TimerKind, multicast::GroupCounters,
+    AdaptiveState, Coalescing, CoalescingChange, RxCounts, SteeringCounters, SteeringMode, SteeringTable, StrategyKind,
+    TableEntries, multicast::GroupCounters,
 };
-
-/// What a guest asks of its card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// Which version do we speak, and what can you do?
-    Hello {
-        /// Lowest version that the guest speaks.
-        version_min: u8,
-        /// Highest version that the guest speaks.
-        version_max: u8,
-    },
-    /// What are the coalescing settings of this queue?
-    GetCoalescing {
-        /// Number of the receive queue.
-        queue: u16,
-    },
-    /// Change coalescing settings.
-    SetCoalescing {
-        /// Number of the receive queue; `None` = all.
-        queue: Option<u16>,
-        /// What to change.
-        change: CoalescingChange<StrategyCode>,
-    },
-    /// Which strategies are there, and what are their names?
-    GetStrategies {
-        /// The strategies from this code on.
-        first: StrategyCode,
-    },
-    /// What was counted?
-    GetCounters {
-        /// Number of the receive queue; `None` = sum of all.
-        queue: Option<u16>,
-        /// While this strategy was configured; `None` = sum of all.
-        strategy: Option<StrategyCode>,
-    },
-    /// How are receive queues chosen?
-    GetSteering {
-        /// Which table is to be told, besides the settings.
-        table: SteeringTable,
-        /// From which entry on.
-        first: u16,
-    },
-    /// Change how receive queues are chosen.
-    SetSteering {
-        /// What to change.
-        change: SteeringChange,
-    },
-    /// What did adaptive moderation measure and choose?
-    GetAdaptive {
-        /// Number of the receive queue.
-        queue: u16,
-    },
-    /// How is the polling watchdog set, and what did it count?
-    GetWatchdog {
-        /// Number of the receive queue; `None` = all.
-        queue: Option<u16>,
-    },
-    /// Set the polling watchdog.
-    SetWatchdog {
-        /// Number of the receive queue; `None` = all.
-        queue: Option<u16>,
-        /// Its delay; 0 = off.
-        delay_ns: u64,
-    },
-    /// Arm a timer, or arm it anew.
-    ArmTimer {
-        /// The guest's number for it, not 65535.
-        timer: u16,
-        /// One-shot or clock.
-        kind: TimerKind,
-        /// After what time, or how often, it rings.
-        time_ns: u64,
-    },
-    /// Disarm a timer; none is no mistake.
-    DisarmTimer {
-        /// The guest's number for it; `None` only asks what was counted.
-        timer: Option<u16>,
-    },
-    /// Join a multicast group.
-    JoinGroup {
-        /// Its number, not 0.
-        group: u16,
-    },
-    /// Leave a multicast group.
-    LeaveGroup {
-        /// Its number, not 0.
-        group: u16,
-    },
-    /// Which group is the card in, and what was counted there?
-    GetGroups {
-        /// The one with the lowest number above this one.
-        after: u16,
-    },
-    /// What did the copy engine of a self-connected card do?
-    GetCopyEngine,
-}
-
-/// What a card answers, and what it says unasked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// To [`Request::Hello`].
-    Hello(Abilities),
-    /// To [`Request::GetCoalescing`].
-    GetCoalescing(CoalescingReport),
-    /// To [`Request::SetCoalescing`]: the settings now in use (of queue 0, if all were changed).
-    SetCoalescing(CoalescingReport),
-    /// To [`Request::GetStrategies`].
-    GetStrategies(StrategyNames),
-    /// To [`Request::GetCounters`].
-    GetCounters(CounterReport),
-    /// To [`Request::GetSteering`].
-    GetSteering(SteeringReport),
-    /// To [`Request::SetSteering`]: the settings now in use, and the entries from the first that was changed on.
-    SetSteering(SteeringReport),
-    /// To [`Request::GetAdaptive`].
-    GetAdaptive(AdaptiveReport),
-    /// To [`Request::GetWatchdog`].
-    GetWatchdog(WatchdogReport),
-    /// To [`Request::SetWatchdog`]: the settings now in use.
-    SetWatchdog(WatchdogReport),
-    /// To [`Request::ArmTimer`].
-    ArmTimer(TimerReport),
-    /// To [`Request::DisarmTimer`].
-    DisarmTimer(TimerReport),
-    /// To nothing: a timer rang.
-    TimerExpired(Doorbell),
-    /// To [`Request::JoinGroup`].
-    JoinGroup(GroupReport),
-    /// To [`Request::LeaveGroup`].
-    LeaveGroup(GroupReport),
-    /// To [`Request::GetGroups`]: group 0 if there is none.
-    GetGroups(GroupReport),
-    /// To [`Request::GetCopyEngine`].
-    GetCopyEngine(CopyEngineReport),
-    /// To any request: not done, and why.
-    Refused(Refusal),
-}
 
 /// Bits of [`Abilities::bits`].
 pub mod ability {
@@ -265,7 +127,7 @@ pub struct CounterReport {
 /// How receive queues are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SteeringReport {
-    /// How frames are told apart.
+    /// By what frames are distinguished.
     pub mode: SteeringMode,
     /// Endpoints are spread evenly over the queues that are ready; otherwise by a table.
     pub endpoints_even: bool,
