@@ -114,6 +114,9 @@ impl Authority {
             self.peer_added(now, peer);
         }
         if self.discovery.seen(now, peer, announcement.serial) {
+            if known {
+                self.peer_restarted(now, peer);
+            }
             self.events.push_back(AuthorityEvent::Board { peer });
         }
         true

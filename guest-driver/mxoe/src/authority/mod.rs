@@ -15,9 +15,10 @@ use crate::{
 };
 
 mod discovery;
+mod peer_name;
 mod refuse;
 
-use self::discovery::Discovery;
+use self::{discovery::Discovery, peer_name::PeerName};
 
 /// The configuration of an [`Authority`].
 #[derive(Clone, Debug)]
@@ -85,7 +86,7 @@ pub enum AuthorityEvent {
 pub struct Authority {
     config: AuthorityConfig,
     counters: Counters,
-    names: Vec<Option<Box<[u8]>>>,
+    names: Vec<PeerName>,
     magic: u32,
     answers: VecDeque<Answer>,
     raw: VecDeque<Box<[u8]>>,
@@ -127,19 +128,19 @@ impl Authority {
 
     /// Returns a peer's name, without a zero.
     pub fn name(&self, peer: u16) -> Option<&[u8]> {
-        self.names.get(usize::from(peer))?.as_deref()
+        self.names.get(usize::from(peer))?.name()
     }
 
     /// Finds the peer with this name.
     pub fn find(&self, name: &[u8]) -> Option<u16> {
-        let found = self.names.iter().position(|known| known.as_deref() == Some(name))?;
+        let found = self.names.iter().position(|known| known.name() == Some(name))?;
         u16::try_from(found).ok()
     }
 
     /// Gives a peer a name, as a table of names does. What is beyond 79 bytes is cut.
     pub fn set_name(&mut self, peer: u16, name: &[u8]) {
         let place = self.place(peer);
-        self.names[place] = Some(cut(name));
+        self.names[place].configure(cut(name));
     }
 
     /// Gives this board another name: queries are answered with it from now on. What is beyond 79 bytes is cut.
@@ -150,16 +151,24 @@ impl Authority {
     /// Notes that a peer was added to the table: asks for its name unless it has one.
     pub fn peer_added(&mut self, now: Time, peer: u16) {
         let place = self.place(peer);
-        if self.names[place].is_none() {
+        if self.names[place].is_wanted() {
             self.answer(Answer::Query { peer });
             self.query_at = self.query_at.min(now.plus_nanos(QUERY_REPEAT_NS));
         }
     }
 
+    /// Notes that a peer has started anew, perhaps with another name: asks for it, unless the name was configured. The name that is
+    /// known stays until then.
+    fn peer_restarted(&mut self, now: Time, peer: u16) {
+        let place = self.place(peer);
+        self.names[place].doubt();
+        self.peer_added(now, peer);
+    }
+
     /// Forgets every name and asks anew. Answers to older queries are refused from now on.
     pub fn clear_names(&mut self, now: Time) {
         self.magic = self.magic.wrapping_add(1);
-        self.names.fill(None);
+        self.names.fill(PeerName::default());
         for peer in 0..self.names.len() as u16 {
             self.peer_added(now, peer);
         }
@@ -208,7 +217,7 @@ impl Authority {
         if self.query_at <= now {
             self.query_at = Time::MAX;
             for peer in 0..self.names.len() {
-                if self.names[peer].is_none() {
+                if self.names[peer].is_wanted() {
                     self.peer_added(now, peer as u16);
                 }
             }
@@ -264,9 +273,8 @@ impl Authority {
         self.counters.count(Counter::RecvHostReply);
         peers.set_reverse(peer, reply.peer_index);
         let place = self.place(peer);
-        // A name that is known is not overwritten: only clearing asks for another.
-        if self.names[place].is_none() {
-            self.names[place] = Some(reply.name.into());
+        // A name that is known is not overwritten, unless it was asked for again.
+        if self.names[place].learn(reply.name) {
             self.events.push_back(AuthorityEvent::Named { peer });
         }
     }
@@ -284,7 +292,7 @@ impl Authority {
     fn place(&mut self, peer: u16) -> usize {
         let place = usize::from(peer);
         if self.names.len() <= place {
-            self.names.resize(place + 1, None);
+            self.names.resize(place + 1, PeerName::default());
         }
         place
     }
@@ -323,7 +331,7 @@ impl Authority {
         let announcement;
         let (head, packet, counter) = match answer {
             Answer::Query { peer } => {
-                if self.name(*peer).is_some() {
+                if !self.names.get(usize::from(*peer))?.is_wanted() {
                     return None;
                 }
                 let query = HostQuery {

@@ -105,6 +105,37 @@ fn names_are_asked_for_until_they_come() {
 }
 
 #[test]
+fn a_board_that_starts_anew_is_asked_for_its_name_again_unless_that_was_configured() {
+    for is_configured in [false, true] {
+        let mut rig = rig();
+        let announce = |rig: &mut Rig, serial| {
+            let board = PEER.to_u64();
+            let payload = Announcement { board, serial }.to_payload();
+            let frame = rig.frame(PEER, MacAddr::BROADCAST, 0, Packet::Raw(Raw { payload: &payload }));
+            rig.bytes(&frame);
+            rig.sent().len()
+        };
+        rig.authority.start_discovery(rig.now, 1);
+        rig.put_counted(&[Counter::RecvHostQuery], query(1));
+        rig.sent();
+        announce(&mut rig, 7);
+        if is_configured {
+            rig.authority.set_name(0, b"by hand");
+        } else {
+            rig.put_counted(&[Counter::RecvHostReply], reply(HOST_MAGIC_FIRST, b"first"));
+        }
+        assert_eq!(announce(&mut rig, 7), 0, "nothing is new");
+        let asked = announce(&mut rig, 8);
+        assert_eq!(asked, usize::from(!is_configured));
+        assert!(rig.authority.name(0).is_some(), "the known name stays until the answer");
+        rig.put_counted(&[Counter::RecvHostReply], reply(HOST_MAGIC_FIRST, b"second"));
+        rig.put_counted(&[Counter::RecvHostReply], reply(HOST_MAGIC_FIRST, b"third"));
+        let expected: &[u8] = if is_configured { b"by hand" } else { b"second" };
+        assert_eq!(rig.authority.name(0), Some(expected), "a name that was not asked for changes nothing");
+    }
+}
+
+#[test]
 fn a_renamed_board_answers_with_its_new_name() {
     let mut rig = rig();
     rig.authority.set_own_name(&[b'n'; 100]);
