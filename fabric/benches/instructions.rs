@@ -1,6 +1,6 @@
 //! Instructions per frame of the switch and of links, counted by valgrind: steady on any machine, however busy.
 //!
-//! `cargo bench -p fabric` needs valgrind and `gungraun-runner`. Each benchmark handles [`FRAMES`] frames, so the figure
+//! `cargo bench -p weft-fabric` needs valgrind and `gungraun-runner`. Each benchmark handles [`FRAMES`] frames, so the figure
 //! divided by that is one frame's, the loop around it included. Recorded figures are in `INSTRUCTIONS.md`.
 
 // The macros of gungraun write functions without documentation.

@@ -1,6 +1,6 @@
 //! Instructions per packet of the receive pipeline, for each strategy, in batches of 64 as `vnicd` takes them.
 //!
-//! Counted by Callgrind (`gungraun`), so a busy machine changes no figure. Run with `cargo bench -p firmware`;
+//! Counted by Callgrind (`gungraun`), so a busy machine changes no figure. Run with `cargo bench -p weft-firmware`;
 //! needs valgrind and `gungraun-runner` in the version of the library.
 
 // gungraun's macros make public items without documentation.

@@ -1,6 +1,6 @@
 //! A coalescing strategy driven by hand: packets arrive at chosen times, and the example prints when the card interrupts and why.
 //!
-//! `cargo run -p firmware --example strategy`
+//! `cargo run -p weft-firmware --example strategy`
 
 use ether::Time;
 use firmware::{

@@ -144,7 +144,15 @@ fn features(package: &[&str]) -> std::collections::BTreeSet<String> {
 #[test]
 fn programs_that_are_built_one_by_one_share_all_that_they_are_built_from() {
     let all = features(&["--workspace"]);
-    for package in ["testbed", "vnic", "weft-agent", "tools", "omxd", "mx-abi", "weft-bench"] {
+    for package in [
+        "weft-testbed",
+        "weft-vnic",
+        "weft-agent",
+        "weft-guest-tools",
+        "weft-omxd",
+        "weft-mx-abi",
+        "weft-bench",
+    ] {
         let others: Vec<_> = features(&["-p", package]).difference(&all).cloned().collect();
         assert!(
             others.is_empty(),

@@ -1,6 +1,6 @@
 //! Instructions per forwarded frame of the data path, by stage, counted by valgrind: steady on any machine, however busy.
 //!
-//! `cargo bench -p vnic --features rig --bench instructions` needs valgrind and `gungraun-runner`. Each benchmark handles a batch of
+//! `cargo bench -p weft-vnic --features rig --bench instructions` needs valgrind and `gungraun-runner`. Each benchmark handles a batch of
 //! [`FRAMES`] frames. Recorded figures are in `INSTRUCTIONS.md`.
 
 // The macros of gungraun write functions without documentation.

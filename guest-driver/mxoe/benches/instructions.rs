@@ -1,6 +1,6 @@
 //! Instructions per message of the engine and of matching, counted by valgrind: steady on any machine, however busy.
 //!
-//! `cargo bench -p mxoe` needs valgrind and `gungraun-runner`. Each benchmark handles [`MESSAGES`] messages, so the figure
+//! `cargo bench -p weft-mxoe` needs valgrind and `gungraun-runner`. Each benchmark handles [`MESSAGES`] messages, so the figure
 //! divided by that is one message's, the loop around it included. Recorded figures are in `INSTRUCTIONS.md`.
 
 // The macros of gungraun write functions without documentation.

@@ -1,6 +1,6 @@
 //! Two protocol engines exchange a message in virtual time: connect, send, pull, acknowledge. No network and no clock is needed.
 //!
-//! `cargo run -p mxoe --example two_engines`
+//! `cargo run -p weft-mxoe --example two_engines`
 
 use ether::{MacAddr, Time};
 use mxoe::{

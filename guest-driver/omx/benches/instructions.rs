@@ -1,7 +1,7 @@
 //! Instructions of the library per short message, send and receive together, counted by valgrind: steady on any machine,
 //! however busy.
 //!
-//! `cargo bench -p omx` needs valgrind and `gungraun-runner`. Each benchmark exchanges [`MESSAGES`] messages between two
+//! `cargo bench -p weft-omx` needs valgrind and `gungraun-runner`. Each benchmark exchanges [`MESSAGES`] messages between two
 //! endpoints on ports joined in memory, so the figure divided by that is one message's; the ports' own instructions, which
 //! stand for the kernel's, are in it. Recorded figures are in `INSTRUCTIONS.md`.
 

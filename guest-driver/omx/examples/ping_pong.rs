@@ -1,6 +1,6 @@
 //! A ping-pong between two endpoints over ports that are joined in memory: no network, no daemon, no privileges.
 //!
-//! `cargo run -p omx --example ping_pong`
+//! `cargo run -p weft-omx --example ping_pong`
 
 use std::{
     error::Error,

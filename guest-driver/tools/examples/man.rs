@@ -1,4 +1,4 @@
-//! Writes the man pages of the tools and of `omxd` to a folder: `cargo run -p tools --example man FOLDER`. They are made from
+//! Writes the man pages of the tools and of `omxd` to a folder: `cargo run -p weft-guest-tools --example man FOLDER`. They are made from
 //! the same definitions as the help texts.
 
 use std::{

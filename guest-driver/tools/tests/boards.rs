@@ -1,5 +1,5 @@
 //! Which interfaces the tools take for boards, and what `omx_info` says of them, over veth pairs in a private network namespace.
-//! Needs root and the program `omxd` beside the tools: `cargo build -p omxd` makes it.
+//! Needs root and the program `omxd` beside the tools: `cargo build -p weft-omxd` makes it.
 
 use std::{
     fs,

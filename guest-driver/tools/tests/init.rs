@@ -1,5 +1,5 @@
 //! Promises of `omx_init` and of `omxoed`, over veth pairs in a private network namespace. Needs root and the program `omxd` beside
-//! the tools: `cargo build -p omxd` makes it.
+//! the tools: `cargo build -p weft-omxd` makes it.
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
 //! Promises of `omx_perf` and `omx_info`, over a veth pair in a private network namespace. Needs root and the program `omxd`
-//! beside the tools: `cargo build -p omxd` makes it.
+//! beside the tools: `cargo build -p weft-omxd` makes it.
 
 use std::{
     fs,
@@ -37,7 +37,7 @@ fn omx_perf_times_every_length_and_omx_info_shows_who_is_there() {
     in_private_network("omx_perf_times_every_length_and_omx_info_shows_who_is_there", || {
         assert!(
             Path::new(PERF).with_file_name("omxd").is_file(),
-            "this test needs the program omxd beside omx_perf: `cargo build -p omxd` in the same profile makes it"
+            "this test needs the program omxd beside omx_perf: `cargo build -p weft-omxd` in the same profile makes it"
         );
         let dir = tempfile::tempdir().unwrap();
         let veth = Veth::new(9000);

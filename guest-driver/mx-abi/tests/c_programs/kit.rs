@@ -112,7 +112,7 @@ pub fn omxd() -> PathBuf {
     let program = own.ancestors().nth(2).unwrap().join("omxd");
     assert!(
         program.is_file(),
-        "these tests need the program omxd: `cargo build -p omxd` in the same profile makes it"
+        "these tests need the program omxd: `cargo build -p weft-omxd` in the same profile makes it"
     );
     program
 }

@@ -131,7 +131,11 @@ fn a_board_that_starts_anew_is_asked_for_its_name_again_unless_that_was_configur
         rig.put_counted(&[Counter::RecvHostReply], reply(HOST_MAGIC_FIRST, b"second"));
         rig.put_counted(&[Counter::RecvHostReply], reply(HOST_MAGIC_FIRST, b"third"));
         let expected: &[u8] = if is_configured { b"by hand" } else { b"second" };
-        assert_eq!(rig.authority.name(0), Some(expected), "a name that was not asked for changes nothing");
+        assert_eq!(
+            rig.authority.name(0),
+            Some(expected),
+            "a name that was not asked for changes nothing"
+        );
     }
 }
 
