@@ -46,13 +46,6 @@ pub struct Steering {
     counters: SteeringCounters,
 }
 
-/// What a frame's receive queue was chosen by.
-enum SteeredBy {
-    Endpoint,
-    Flow,
-    Nothing,
-}
-
 impl Steering {
     /// Steering of a card with so many receive queues, none of which is ready; by flow, everything spread evenly.
     pub(crate) fn new(queue_pairs: u16) -> Self {
@@ -75,44 +68,29 @@ impl Steering {
         match self.ready_count {
             0 => None,
             1 => Some(self.first.into()),
-            _ => {
-                let (queue, by) = self.steer(header);
-                *match by {
-                    SteeredBy::Endpoint => &mut self.counters.by_endpoint,
-                    SteeredBy::Flow => &mut self.counters.by_flow,
-                    SteeredBy::Nothing => &mut self.counters.to_first,
-                } += 1;
-                Some(queue.into())
-            }
-        }
-    }
-
-    /// The receive queue that [`queue`](Self::queue) would choose, without counting the choice: for a frame that may have to
-    /// wait for it.
-    pub fn queue_of(&self, header: &[u8]) -> Option<u16> {
-        match self.ready_count {
-            0 => None,
-            1 => Some(self.first.into()),
-            _ => Some(self.steer(header).0.into()),
+            _ => Some(self.steer(header).into()),
         }
     }
 
     #[inline]
-    fn steer(&self, header: &[u8]) -> (u8, SteeredBy) {
+    fn steer(&mut self, header: &[u8]) -> u8 {
         match self.settings.mode {
             SteeringMode::Endpoint if is_mxoe(header) => {
                 if let Some(endpoint) = destination_endpoint(header) {
-                    return (self.endpoint_queues[usize::from(endpoint)], SteeredBy::Endpoint);
+                    self.counters.by_endpoint += 1;
+                    return self.endpoint_queues[usize::from(endpoint)];
                 }
             }
             SteeringMode::Endpoint | SteeringMode::Flow => {
                 if let Some(hash) = flow_hash(header) {
-                    return (self.flow_queues[hash as usize % INDIRECTION_LEN], SteeredBy::Flow);
+                    self.counters.by_flow += 1;
+                    return self.flow_queues[hash as usize % INDIRECTION_LEN];
                 }
             }
             SteeringMode::Off => {}
         }
-        (self.first, SteeredBy::Nothing)
+        self.counters.to_first += 1;
+        self.first
     }
 
     /// Which queues are ready to take frames: bit *n* stands for queue *n*. To be told whenever that changes; queues that the

@@ -229,7 +229,7 @@ impl Rig {
         let card = self.plane.card(guest);
         let outcome = card.take_batch(0, &mut self.batch);
         assert_eq!(outcome, Some(Ok(())));
-        card.give_back(0, self.batch.entries());
+        card.transmit_ring_mut(0).give_back(self.batch.entries());
         self.batch.len()
     }
 
@@ -551,7 +551,7 @@ impl Rig {
             queue: 0,
             until: Time::MAX,
         };
-        self.plane.card(guest).set_blocked(0, Some(blocked));
+        self.plane.card(guest).transmit_ring_mut(0).block(blocked);
     }
 }
 

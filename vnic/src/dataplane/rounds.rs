@@ -28,7 +28,7 @@ impl DataPlane {
         self.update_reconnect_grace(now);
         for card in 0..self.cards().len() {
             for pair in 0..self.cards()[card].queue_pairs() {
-                if self.cards()[card].is_transmitting(pair) {
+                if self.cards()[card].transmit_ring(pair).is_ready() {
                     worked |= self.contained(Some(card), now, |plane| plane.transmit(card, pair, batch, now));
                 }
             }
@@ -128,23 +128,28 @@ impl DataPlane {
         }
         let transit = Transit::from_ring(card, pair);
         // Only the first frame may have waited.
-        let waited = self.card(card).take_blocked(pair);
-        let mut blocked = waited.as_ref();
+        let waited = self.card(card).transmit_ring_mut(pair).take_blocked();
         let mut sent = 0;
         while sent < batch.len() {
             let frame = batch.frame(sent, transit);
-            let (outcome, left_at) = self.take_from_guest(frame, blocked.take(), now);
+            let (outcome, left_at) = self.take_from_guest(frame, waited.as_ref().filter(|_| sent == 0), now);
             if outcome == Outcome::Wait {
+                if let Some(waited) = waited.filter(|_| sent == 0) {
+                    // It waits no longer than it would have.
+                    self.card(card).transmit_ring_mut(pair).limit_blocked(waited.until);
+                }
                 break;
             }
-            self.card(card).finish_transmit(pair, batch.head(sent), left_at, now);
+            self.card(card)
+                .transmit_ring_mut(pair)
+                .finish(batch.head(sent), left_at, now);
             sent += 1;
             if let Outcome::Direct { card: to } = outcome
                 && let Some(next) = batch.ethernet_header(sent)
                 && let Some(burst) = Burst::behind(&self.forwarding.wiring, &frame, to as usize, next)
             {
                 sent += self.forwarding.send_burst(&burst, batch, sent, transit, now);
-            } else if !self.card(card).is_transmit_ring_started(pair) {
+            } else if !self.card(card).transmit_ring(pair).is_started() {
                 // A frame of the batch made the card itself fail: what is left of it came with the ring that stopped.
                 return true;
             }
@@ -154,7 +159,7 @@ impl DataPlane {
         let is_blocked = sent < batch.len();
         if is_blocked {
             // The blocked frame and all behind it will be read anew, one that broke a rule included.
-            card.give_back(pair, batch.entries() - sent as u16);
+            card.transmit_ring_mut(pair).give_back(batch.entries() - sent as u16);
         }
         card.publish_transmitted(pair, now);
         match taken {
@@ -227,10 +232,10 @@ impl DataPlane {
     #[inline]
     fn must_wait(&mut self, index: usize, pair: usize, now: Time) -> bool {
         let card = &self.cards()[index];
-        if self.drains != 0 || self.reconnect_grace.is_on() && card.is_transmit_ring_resumed(pair) {
+        if self.drains != 0 || self.reconnect_grace.is_on() && card.transmit_ring(pair).is_resumed() {
             return true;
         }
-        match card.blocked(pair) {
+        match card.transmit_ring(pair).blocked() {
             None => false,
             Some(blocked) => {
                 let Blocked { card, queue, until } = *blocked;
@@ -243,7 +248,7 @@ impl DataPlane {
     pub(super) fn next_due(&self, now: Time) -> Option<Time> {
         let cards = self.cards().iter();
         let of_cards = cards.flat_map(|card| {
-            let blocked = (0..card.queue_pairs()).filter_map(|pair| card.blocked(pair));
+            let blocked = (0..card.queue_pairs()).filter_map(|pair| card.transmit_ring(pair).blocked());
             let waits = blocked.map(|blocked| blocked.until).filter(|at| *at > now);
             let own = [card.wait_ends(now), card.firmware().next_event()];
             own.into_iter().flatten().chain(waits).chain(card.next_departures())
@@ -269,7 +274,7 @@ impl DataPlane {
         }
         for index in 0..cards.len() {
             for pair in 0..cards[index].queue_pairs() {
-                if let Some(card) = cards[index].blocked(pair).map(|blocked| blocked.card) {
+                if let Some(card) = cards[index].transmit_ring(pair).blocked().map(|blocked| blocked.card) {
                     cards[card].set_awaited(true);
                 }
             }

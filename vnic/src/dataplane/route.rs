@@ -1,7 +1,7 @@
 //! Routes: how a frame, or a burst of frames alike, gets over its next hop. The conditions for that stand here and nowhere else.
 //!
 //! A frame crosses one link after the other: from its guest to a switch, over trunks, to the next guest. Each function here concerns
-//! one such hop and changes nothing; `wiring` and `forwarding` carry out what it returns.
+//! one such hop and moves nothing; `wiring` and `forwarding` carry out what it returns.
 
 use ether::Time;
 use fabric::{Link, LinkDrop};
@@ -254,7 +254,13 @@ pub fn from_guest(
 /// The route of a frame from a switch to the guest of `card`. `wire` is `None` if the frame's headers do not allow the
 /// segmentation that it asks for.
 #[inline(always)]
-pub fn to_guest(card: &Card, frame: &FrameRef<'_>, wire: Option<&OnWire>, shortcuts: Shortcuts, now: Time) -> Route {
+pub fn to_guest(
+    card: &mut Card,
+    frame: &FrameRef<'_>,
+    wire: Option<&OnWire>,
+    shortcuts: Shortcuts,
+    now: Time,
+) -> Route {
     let Some(wire) = wire else {
         return Route::Drop(Loss::BadOffload);
     };
@@ -287,14 +293,14 @@ pub fn is_direct_to_card(card: &Card, len: u32, shortcuts: Shortcuts, now: Time)
 /// uncut, or because others wait before it.
 #[cold]
 #[inline(never)]
-fn behind_others(card: &Card, frame: &FrameRef<'_>, over_link: Route, suits: bool, now: Time) -> Route {
+fn behind_others(card: &mut Card, frame: &FrameRef<'_>, over_link: Route, suits: bool, now: Time) -> Route {
     // Where nothing is modelled, overload waits in the senders' rings and not in the pool.
     if over_link != Route::Copied(Copying::EachOnWire)
         && card.cable().to_guest.is_ideal()
         && frame.transit.may_wait()
         && frame.whole.is_none()
         && !card.waiting().is_empty()
-        && let Some(queue) = card.receive_queue_of(frame.inline)
+        && let Some(queue) = card.receive_queue(frame.inline)
         // Those that wait may do so for another queue, whose buffers say nothing about those of this one.
         && card.is_worth_waiting_for(queue, now)
     {

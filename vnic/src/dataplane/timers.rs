@@ -56,16 +56,7 @@ impl DataPlane {
     }
 
     /// Serves the timers of the card at `index` that are due.
-    #[inline]
     pub(super) fn serve_timers(&mut self, index: usize, now: Time) {
-        let due = self.card(index).firmware().timers().next_event();
-        if due.is_some_and(|at| at <= now) {
-            self.serve_due_timers(index, now);
-        }
-    }
-
-    #[cold]
-    fn serve_due_timers(&mut self, index: usize, now: Time) {
         while let Some(event) = self.card(index).firmware_mut().timers_mut().poll(now) {
             match event {
                 TimerEvent::FetchClockState { timer } => {

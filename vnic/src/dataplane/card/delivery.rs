@@ -9,7 +9,7 @@ use firmware::{Event, PacketInfo};
 use super::lifecycle::signal;
 use super::receive_ring::Refused;
 use super::transmit_batch::{CompactFrame, TransmitBatch};
-use super::transmit_ring::Blocked;
+use super::transmit_ring::TransmitRing;
 use super::{Card, QueuePair};
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::ring::Rule;
@@ -189,65 +189,16 @@ impl Card {
         self.pairs[pair].tx.take_batch(map, batch)
     }
 
-    /// Returns the last `entries` available entries that were taken from transmit ring `pair` to it: they are read anew.
-    #[cold]
-    pub fn give_back(&mut self, pair: usize, entries: u16) {
-        self.pairs[pair].tx.give_back(entries);
-    }
-
-    /// The frame of the chain at `head` was taken from transmit ring `pair`, and has left the card at `left_at`.
-    #[inline(always)]
-    pub fn finish_transmit(&mut self, pair: usize, head: u16, left_at: Time, now: Time) {
-        self.pairs[pair].tx.finish(head, left_at, now);
-    }
-
-    /// The frames of the chains at `heads` were taken from transmit ring `pair`, and have left the card.
+    /// Transmit ring `pair`.
     #[inline]
-    pub fn finish_transmit_each(&mut self, pair: usize, heads: impl Iterator<Item = u16>, now: Time) {
-        self.pairs[pair].tx.finish_each(heads, now);
+    pub fn transmit_ring(&self, pair: usize) -> &TransmitRing {
+        &self.pairs[pair].tx
     }
 
-    /// Whether transmit ring `pair` is started and enabled.
+    /// Transmit ring `pair`, to take frames from it and complete them.
     #[inline]
-    pub fn is_transmitting(&self, pair: usize) -> bool {
-        self.pairs[pair].tx.is_ready()
-    }
-
-    /// Whether transmit ring `pair` is started.
-    #[inline]
-    pub fn is_transmit_ring_started(&self, pair: usize) -> bool {
-        self.pairs[pair].tx.is_started()
-    }
-
-    /// Whether transmit ring `pair` was in use before it was started in this process.
-    #[inline]
-    pub fn is_transmit_ring_resumed(&self, pair: usize) -> bool {
-        self.pairs[pair].tx.is_resumed()
-    }
-
-    /// What the head frame of transmit ring `pair` waits for.
-    #[inline]
-    pub fn blocked(&self, pair: usize) -> Option<&Blocked> {
-        self.pairs[pair].tx.blocked()
-    }
-
-    /// The head frame of transmit ring `pair` is tried again: what it waited for.
-    #[inline]
-    pub fn take_blocked(&mut self, pair: usize) -> Option<Blocked> {
-        self.pairs[pair].tx.take_blocked()
-    }
-
-    /// The head frame of transmit ring `pair` waits for a receiver, or not any more.
-    pub fn set_blocked(&mut self, pair: usize, blocked: Option<Blocked>) {
-        self.pairs[pair].tx.set_blocked(blocked);
-    }
-
-    /// The head frame of transmit ring `pair`, which is blocked, waits no longer than until `until`.
-    pub fn limit_blocked(&mut self, pair: usize, until: Time) {
-        if let Some(blocked) = self.blocked(pair) {
-            let blocked = Blocked { until, ..*blocked };
-            self.set_blocked(pair, Some(blocked));
-        }
+    pub fn transmit_ring_mut(&mut self, pair: usize) -> &mut TransmitRing {
+        &mut self.pairs[pair].tx
     }
 
     /// When a frame that is being sent has left the card, for the earliest such frame of each transmit ring.

@@ -310,14 +310,6 @@ impl Card {
         }
         self.firmware.steering_mut().queue(inline).map(usize::from)
     }
-
-    /// As [`receive_queue`](Self::receive_queue), for a frame that is not delivered now.
-    pub fn receive_queue_of(&self, inline: &[u8]) -> Option<usize> {
-        if self.pairs.len() == 1 {
-            return self.pairs[0].rx.is_ready().then_some(0);
-        }
-        self.firmware.steering().queue_of(inline).map(usize::from)
-    }
 }
 
 /// Number of the group in the first bytes of a frame between cards.

@@ -126,10 +126,16 @@ impl TransmitRing {
         self.blocked.take()
     }
 
-    /// The head frame waits for a receiver, or not any more.
-    #[inline]
-    pub fn set_blocked(&mut self, blocked: Option<Blocked>) {
-        self.blocked = blocked;
+    /// The head frame waits for a receiver.
+    pub fn block(&mut self, blocked: Blocked) {
+        self.blocked = Some(blocked);
+    }
+
+    /// The head frame, which is blocked, waits no longer than until `until`.
+    pub fn limit_blocked(&mut self, until: Time) {
+        if let Some(blocked) = &mut self.blocked {
+            blocked.until = until;
+        }
     }
 
     /// Takes a batch from the ring, if it is started: whether a chain broke a rule, which ends the batch before it.

@@ -81,7 +81,8 @@ impl Forwarding {
         let delivered = to.deliver_burst(batch, first, alike, &burst.header, now);
         let count = delivered.frames as u64;
         if count > 0 {
-            from.finish_transmit_each(transit.pair(), batch.heads(first, delivered.frames), now);
+            let ring = from.transmit_ring_mut(transit.pair());
+            ring.finish_each(batch.heads(first, delivered.frames), now);
             from.count_sent_burst(count, delivered.bytes, now);
             let at = from.attachment();
             self.switches[at.switch]

@@ -59,7 +59,7 @@ impl Forwarding {
     }
 
     /// What is left of a round that panicked is in memory that may be gone.
-    fn forget_card_frames(&mut self) {
+    pub(super) fn forget_card_frames(&mut self) {
         self.wiring.card_frames.clear();
         self.release_spent_buffers();
     }

@@ -89,7 +89,7 @@ impl Forwarding {
                     let in_time = blocked.is_none_or(|blocked| now < blocked.until);
                     let is_worth_waiting = || in_time && card.may_wait_for(0, now);
                     if let Route::Wait { queue } = route::after_refusal(refused, frame, 0, is_worth_waiting) {
-                        return self.block_again(frame, queue, blocked, now);
+                        return self.wiring.block(frame, index, queue, now);
                     }
                     Err((Hop::ToGuest(index), refused.into()))
                 }
@@ -109,16 +109,6 @@ impl Forwarding {
             self.wiring.lose(hop, loss, wire.frames, now);
         }
         Outcome::Taken
-    }
-
-    /// Leaves a frame in its ring, which may have been `blocked` before: then it waits no longer than it would have.
-    fn block_again(&mut self, frame: &FrameRef<'_>, queue: usize, blocked: Option<&Blocked>, now: Time) -> Outcome {
-        let index = frame.transit.card();
-        let outcome = self.wiring.block(frame, index, queue, now);
-        if let Some(blocked) = blocked {
-            self.wiring.cards[index].limit_blocked(frame.transit.pair(), blocked.until);
-        }
-        outcome
     }
 
     /// Delivers a frame that its guest does not take as it is: completed and cut. These frames do not wait.

@@ -78,6 +78,7 @@ impl Forwarding {
         let transit = pooled.transit.waiting();
         let frame = FrameRef::of_bytes(pooled.bytes(), &mut rest, pooled.header, transit);
         self.direct_crossings = 0;
+        self.forget_card_frames();
         self.switch_frame(switch, ingress, &frame, now);
     }
 
@@ -127,15 +128,10 @@ impl Forwarding {
             frame.transit.without_waiting()
         };
         let frame = frame.with_transit(transit);
-        match self.wiring.send_to_card(blocked.card, &frame, &mut self.segments, now) {
-            Outcome::Wait => {
-                self.wiring.cards[transit.card()].limit_blocked(transit.pair(), blocked.until);
-                Outcome::Wait
-            }
-            // Its switches decided about it in an earlier batch, and about others since; a trunk may lie between. No burst may
-            // follow it: the next frame is counted, and decided on, wherever it passes.
-            Outcome::Direct { .. } | Outcome::Taken => Outcome::Taken,
-        }
+        // Its switches decided about it in an earlier batch, and about others since; a trunk may lie between. No burst may follow
+        // it: the next frame is counted, and decided on, wherever it passes.
+        let outcome = self.wiring.send_to_card(blocked.card, &frame, &mut self.segments, now);
+        outcome.alone()
     }
 
     /// Sends a frame out of `switch`.

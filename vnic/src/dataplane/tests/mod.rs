@@ -496,6 +496,24 @@ fn the_mtu_of_a_link_counts_in_the_direction_it_is_set_for() {
 }
 
 #[test]
+fn what_a_receiver_without_buffers_sends_is_found_before_sleep() {
+    let mut rig = Rig::new(&[0, 0]);
+    introduce(&mut rig, 0, 1);
+    for index in 0..RING {
+        rig.send(0, index, &frame(1, 0, 60, 0));
+    }
+    rig.settle();
+    rig.completed(0);
+    rig.send(0, 0, &frame(1, 0, 60, 0));
+    rig.settle();
+    rig.send(1, 0, &frame(0, 1, 60, 0));
+    assert!(
+        rig.finds_work_before_sleep(),
+        "frames wait for its buffers, and it sends"
+    );
+}
+
+#[test]
 fn a_receiver_is_asked_to_kick_for_new_buffers_only_while_frames_wait_for_them() {
     let mut rig = Rig::new(&[0, 0]);
     introduce(&mut rig, 0, 1);

@@ -38,6 +38,16 @@ pub enum Outcome {
     Wait,
 }
 
+impl Outcome {
+    /// This outcome for a frame that no others may follow without a decision of their own.
+    pub fn alone(self) -> Self {
+        match self {
+            Self::Direct { .. } => Self::Taken,
+            other => other,
+        }
+    }
+}
+
 /// Cards, trunks and the frames between them.
 #[derive(Default)]
 pub struct Wiring {
@@ -166,7 +176,8 @@ impl Wiring {
     pub fn block(&mut self, frame: &FrameRef<'_>, card: usize, queue: usize, now: Time) -> Outcome {
         let until = now.plus_nanos(WAIT_NS_MAX);
         let blocked = Blocked { card, queue, until };
-        self.cards[frame.transit.card()].set_blocked(frame.transit.pair(), Some(blocked));
+        let ring = self.cards[frame.transit.card()].transmit_ring_mut(frame.transit.pair());
+        ring.block(blocked);
         Outcome::Wait
     }
 
