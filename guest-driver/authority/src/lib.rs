@@ -52,6 +52,6 @@ pub const ENDPOINTS: u8 = 32;
 pub const PEERS: u32 = mxoe::engine::PEERS_DEFAULT;
 
 /// The length of the memory that two endpoints of an interface share, in bytes. The library alone decides what is
-/// written there. Libraries that write it in different ways use different lengths, so that they do not pair: the last
+/// written there. Libraries that write it differently use different lengths, so that they do not pair: the last
 /// pages, one more for each version, are only for that.
 pub const PAIR_MEMORY_LEN: usize = 4096 + 4 * (128 << 10) + 2 * 4096;

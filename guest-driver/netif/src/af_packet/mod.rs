@@ -207,7 +207,7 @@ impl AfPacket {
         }
     }
 
-    /// Tells apart the reasons for which the kernel took no frame: the port is full, or there is an error.
+    /// Distinguishes the reasons for which the kernel took no frame: the port is full, or there is an error.
     #[cold]
     fn not_sent(&self, source: std::io::Error) -> Result<usize, NetifError> {
         match source.raw_os_error() {

@@ -6,7 +6,7 @@
 //! virtio_net_hdr`); nothing else of that structure is used. The head is chosen so that the rest is one piece: memory that the
 //! receiver's core gives back and the sender's asks for again is what such frames cost most. Measured over veth (kernel 6.18): 4 MiB
 //! with heads that leave one piece take 0.90 of the time that they take with heads of 64 bytes (12 alternating rounds); frames that
-//! meet two filters with as many loads as an endpoint's and its authority's take 5.6 µs with heads of 64 bytes and 6.0 without, and
+//! pass two filters with as many loads as an endpoint's and its authority's take 5.6 µs with heads of 64 bytes and 6.0 without, and
 //! without any filter 5.2 and 5.1 (60 rounds).
 
 use std::{
