@@ -38,8 +38,8 @@ pub use signals::{take_all_signals, without_signals};
 pub use start::{Started, start_in_background};
 pub use table::{PeerTable, PeerTableWriter};
 
-/// Where the log of an `omxd` in the background goes that `omx_init` or `omxoed` started: where the reference's discovery daemon
-/// has its own, unless `OMX_LOG` says otherwise.
+/// Returns the log of an `omxd` in the background that `omx_init` or `omxoed` started: where the reference's discovery
+/// daemon has its log, unless `OMX_LOG` says otherwise.
 pub fn log_file() -> PathBuf {
     settings::path_variable("OMX_LOG").unwrap_or_else(|| PathBuf::from("/var/log/omxoed.log"))
 }

@@ -87,7 +87,7 @@ pub struct BoardStatus {
     pub counters: Vec<u32>,
 }
 
-/// The number of peers that an authority has which does not say it.
+/// Returns the number of peers for an authority that does not say it.
 const fn peers_default() -> u32 {
     crate::PEERS
 }
@@ -288,7 +288,7 @@ const fn marks_by_default() -> bool {
 }
 
 impl Opened {
-    /// The layout of its receive ring.
+    /// Returns the layout of the endpoint's receive ring.
     pub const fn layout(&self) -> RingLayout {
         RingLayout {
             block_len: self.block_len,
@@ -297,7 +297,7 @@ impl Opened {
         }
     }
 
-    /// Its interface, whose address is `mac`.
+    /// Returns the endpoint's interface, whose address is `mac`.
     pub fn interface(&self, mac: ether::MacAddr) -> Interface {
         Interface {
             name: self.interface_name.clone(),

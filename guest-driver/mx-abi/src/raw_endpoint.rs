@@ -133,7 +133,7 @@ impl RawEndpoint {
         })
     }
 
-    /// Its board.
+    /// Returns the endpoint's board.
     pub(crate) const fn board(&self) -> &Board {
         &self.board
     }

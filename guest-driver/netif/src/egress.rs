@@ -138,7 +138,7 @@ fn read_queues(mut datagram: &[u8], index: i32) -> io::Result<Queues> {
     Ok(Queues::More { harmless })
 }
 
-/// The name among the attributes of a queueing discipline.
+/// Finds the name among the attributes of a queueing discipline.
 fn name(mut attributes: &[u8]) -> io::Result<&[u8]> {
     while !attributes.is_empty() {
         let len = usize::from(u16::from_ne_bytes(array(attributes, 0)?));

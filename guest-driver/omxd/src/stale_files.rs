@@ -99,7 +99,7 @@ fn remove(dir: &Path, other: &Other) -> bool {
     true
 }
 
-/// The network namespaces that some process is seen in, or that have a name.
+/// Lists the network namespaces that some process is seen in, or that have a name.
 fn living_namespaces() -> HashSet<u64> {
     let processes = fs::read_dir("/proc").into_iter().flatten();
     let namespaces = processes.filter_map(|process| {

@@ -196,7 +196,7 @@ impl AfPacket {
         })
     }
 
-    /// The interface's name.
+    /// Returns the interface's name.
     pub fn name(&self) -> &str {
         &self.interface.name
     }
@@ -254,7 +254,7 @@ impl AfPacket {
         false
     }
 
-    /// The slot at the head is not for the caller.
+    /// Counts and gives back the slot at the head, which is not for the caller.
     #[cold]
     fn skip(&mut self, ours: bool) {
         *(if ours {

@@ -31,7 +31,7 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Nothing is sent until a [limit](Self::limit) says how long frames may be.
+    /// Makes a sender of a prepared socket. It sends nothing until a [limit](Self::limit) says how long frames may be.
     pub(crate) fn new(prepared: PreparedDirect) -> io::Result<Self> {
         let PreparedDirect { socket, memory, part } = prepared;
         if rustix::fs::fstat(&memory)?.st_size < PART_LEN as i64 {
@@ -111,7 +111,7 @@ impl Direct {
         count
     }
 
-    /// Where the next entry of the ring is, and how many are free.
+    /// Returns the place of the next entry of the ring, and how many are free.
     fn free(&self) -> (u32, usize) {
         let begin = self.producer().load(Ordering::Relaxed);
         let used = begin.wrapping_sub(self.consumer().load(Ordering::Acquire));

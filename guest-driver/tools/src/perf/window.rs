@@ -80,7 +80,7 @@ impl<'a> Window<'a> {
 }
 
 impl Drop for Window<'_> {
-    /// After a failure: nothing may still write to or read from a buffer that is given back.
+    /// Ends all requests after a failure: none may still write to or read from a buffer that is freed.
     fn drop(&mut self) {
         for slot in &mut self.slots {
             let Some(request) = slot.request.take() else { continue };
