@@ -26,7 +26,7 @@ use crate::{
 
 /// Longest message: the status of a board with 32 endpoints and all counters.
 const MESSAGE_LEN_MAX: usize = 16 * 1024;
-/// At most so many descriptors come with a message.
+/// At most this many descriptors come with a message.
 pub const FDS_MAX: usize = 8;
 /// Above this number of threads no more descriptors of strangers are inspected: threads that do so cannot end while
 /// such a descriptor blocks.

@@ -40,7 +40,7 @@ pub const START_LIMIT: Duration = Duration::from_secs(5);
 /// The pause between two attempts in that time. Only an attempt shows when the wait is over: no descriptor becomes
 /// readable when another process releases a file lock, or listens.
 pub(crate) const START_PAUSE: Duration = Duration::from_millis(20);
-/// At most so many authorities are remembered, more than a process has interfaces.
+/// At most this many authorities are remembered, more than a process has interfaces.
 const KNOWN_MAX: usize = 64;
 
 /// A connection that was answered.

@@ -43,7 +43,7 @@ const NAME_WORDS: usize = HOST_NAME_LEN_MAX / 8;
 /// Who had the peer added, other than root: the user's number plus 1.
 const SLOT_USER: usize = SLOT_NAME + NAME_WORDS;
 const _: () = assert!(SLOT_USER < SLOT_WORDS);
-/// After so many reads a name that is being written counts as unknown: its writer may have died in the middle.
+/// After this many reads a name that is being written counts as unknown: its writer may have died in the middle.
 const NAME_TRIES: u32 = 10_000;
 const WORDS: usize = SLOTS_AT + PEERS as usize * SLOT_WORDS;
 const LEN: usize = WORDS * 8;

@@ -101,7 +101,8 @@ impl Interface {
         self.mtu.saturating_add(ether::ETHERNET_HEADER_LEN)
     }
 
-    /// Name of the driver behind the interface, such as `virtio_net` or `veth`; `None` if it does not say or is gone.
+    /// Returns the name of the driver behind the interface, such as `virtio_net` or `veth`; `None` if it does not say
+    /// or is gone.
     pub fn driver(&self) -> Option<String> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
         let mut info = DriverInfo {

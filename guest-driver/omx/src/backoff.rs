@@ -7,7 +7,7 @@
 //! 0.25 us too, which end before the next message is there, 0.83 … 0.85 with 0.4 … 3 us, most with 2 and 3 (medians of five series of 9
 //! rounds, in turns). Messages inside a host come three times as fast, and there is no pause for those.
 
-/// After so many messages in a burst, with nothing sent by the program between them, a thread pauses. A program that
+/// After this many messages in a burst, with nothing sent by the program between them, a thread pauses. A program that
 /// answers messages, be it in windows of a few, never does.
 const BURST_MIN: u32 = 32;
 /// The length of a pause, in nanoseconds: a message may be seen that much later.

@@ -63,9 +63,9 @@ pub struct EndpointOptions {
     pub others_by_frames: bool,
     /// Medium messages are copied, so that they complete before they are acknowledged.
     pub copies_mediums: bool,
-    /// At most so many sends may be complete for the program and not acknowledged.
+    /// At most this many sends may be complete for the program and not acknowledged.
     pub early_completed_max: u32,
-    /// So many messages may wait for an acknowledgement before one is sent immediately.
+    /// This many messages may wait for an acknowledgement before one is sent immediately.
     pub ack_messages_max: u16,
     /// A request is given up after this time without an answer.
     pub give_up: Duration,
@@ -138,7 +138,7 @@ fn packet_loss(text: &str) -> Vec<(Lost, u32)> {
 
 /// Longest message that is always sent eagerly, in bytes.
 const INLINE_LEN_MAX: u32 = 128;
-/// Default of the same threshold for endpoints of one host, in bytes.
+/// The default of that threshold for endpoints of one host, in bytes.
 const SHARED_RNDV_THRESHOLD: u32 = 4096;
 const SHARED_RNDV_THRESHOLD_MAX: u32 = crate::local::PAYLOAD_LEN_MAX as u32;
 

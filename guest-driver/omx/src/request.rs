@@ -13,10 +13,10 @@ use crate::{
     store::Source,
 };
 
-/// At most so many requests of an endpoint exist at once: this ends an unbounded loop of postings.
+/// At most this many requests of an endpoint exist at once: this ends an unbounded loop of postings.
 const REQUESTS_MAX: u32 = 1 << 20;
 
-/// At most so many failures are kept for a program that asks for them: more say nothing more.
+/// At most this many failures are kept for a program that asks for them: more say nothing more.
 const UNHEARD_MAX: usize = 64;
 
 /// Names a request of one endpoint until its completion was taken.

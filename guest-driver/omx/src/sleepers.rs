@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Error;
 
-/// At most so many events per endpoint: more threads than block on one at once.
+/// At most this many events per endpoint: more threads than block on one at once.
 const EVENTS_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

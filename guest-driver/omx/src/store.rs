@@ -18,7 +18,7 @@ use crate::{
 
 /// At most this many transfers run at once: sends and receives that the engine knows by name.
 const TRANSFERS_MAX: u32 = 1 << 20;
-/// So many bytes are copied at once from one place of the program to another.
+/// This many bytes are copied at once from one place of the program to another.
 const PIECE_LEN: u32 = 64 << 10;
 /// Tokens of transfers have this bit, tokens of requests do not.
 const TRANSFER: Token = 1 << 63;

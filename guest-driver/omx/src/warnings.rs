@@ -16,7 +16,7 @@ use tracing::{
 
 use crate::{clock, environment::say};
 
-/// So many lines may be shown at once, and then one in a second: what others do to a program must not fill its log.
+/// This many lines may be shown at once, and then one in a second: what others do to a program must not fill its log.
 const LINES_MAX: u32 = 32;
 const LINE_EVERY_NS: u64 = 1_000_000_000;
 

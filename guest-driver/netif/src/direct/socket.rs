@@ -214,7 +214,7 @@ pub(super) struct Rings {
 unsafe impl Send for Rings {}
 
 impl Rings {
-    /// Maps those of a socket that was set up with so many entries for frames to be sent.
+    /// Maps the rings of a socket that was set up with so many entries for frames to be sent.
     pub(super) fn map(socket: BorrowedFd<'_>, entries: u32) -> io::Result<Self> {
         let offsets = ring_offsets(socket)?;
         let sends_len = offsets.tx.desc as usize + entries as usize * size_of::<xdp_desc>();

@@ -6,12 +6,12 @@ use ether::Time;
 use super::Core;
 use crate::{backoff::Backoff, clock, local::Local};
 
-/// So many frames are handled before what they cause is sent.
+/// This many frames are handled before what they cause is sent.
 const FRAMES_PER_STEP: usize = 32;
 
-/// So many polls of an empty port come between two reads of the clock: about a microsecond, and timers are no finer.
+/// This many polls of an empty port come between two reads of the clock: about a microsecond, and timers are no finer.
 const IDLE_POLLS: u32 = 16;
-/// So many polls of an empty port come between two reads of the clock by a thread that spins, whose polls are shorter.
+/// This many polls of an empty port come between two reads of the clock by a thread that spins, whose polls are shorter.
 const SPIN_POLLS: u32 = 48;
 
 /// Whether an endpoint makes progress, and how often it polls its port.

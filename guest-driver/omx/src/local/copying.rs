@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{StatusCode, clock, store::Store};
 
-/// So many bytes are copied from other programs in one step: about a millisecond, after which the interface gets its
+/// This many bytes are copied from other programs in one step: about a millisecond, after which the interface gets its
 /// turn.
 const COPY_PER_STEP: u32 = 8 << 20;
 

@@ -37,7 +37,7 @@ pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
     match first(socket, true) {
         First::Plain => {}
         First::Nothing => return Heard::Nothing,
-        // A bell with descriptors: who knows what it takes to close them.
+        // A bell with descriptors: the close could take any time.
         First::Descriptors | First::Over => return Heard::Gone,
     }
     let mut byte = 0_u8;

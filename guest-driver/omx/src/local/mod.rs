@@ -55,9 +55,9 @@ const POLL_INTERVAL_NS: u64 = 1_000_000;
 /// The channel's name among the watched descriptors; pairs have the number of their endpoint.
 const VISITS: u64 = 1 << 32;
 
-/// At most so many visits are taken from the channel in one poll.
+/// At most this many visits are taken from the channel in one poll.
 const VISITS_PER_POLL: usize = 32;
-/// At most so many programs of each endpoint number are kept that are gone and had sent more than there was room for.
+/// At most this many programs of each endpoint number are kept that are gone and had sent more than there was room for.
 /// What further ones had sent is dropped, so that no program can push out what others sent before.
 const ENDED_MAX: usize = 4;
 

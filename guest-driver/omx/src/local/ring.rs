@@ -22,9 +22,9 @@ use crate::memory::Segments;
 
 /// The number of words in use. The pages behind them only distinguish libraries that write the memory otherwise.
 const MEMORY_WORDS: usize = PAIR_MEMORY_LEN / 8 - 2 * 512;
-/// So many words, a page, come before the records of all rings.
+/// This many words, a page, come before the records of all rings.
 const HEAD_WORDS: usize = 512;
-/// So many words of the head belong to one ring; each of the following four has cache lines of its own.
+/// This many words of the head belong to one ring; each of the following four has cache lines of its own.
 const LANE_HEAD_WORDS: usize = HEAD_WORDS / LANES;
 /// The number of rings in the memory.
 const LANES: usize = 4;

@@ -162,8 +162,8 @@ impl Pair {
         if accepted {
             self.connected_to(key_and_session as u32)?;
         }
-        // Who does not know the key is not told the session: with it, and this endpoint's number later on, it would
-        // be taken for this one.
+        // A program that does not know the key is not told the session: with it, and this endpoint's number later on,
+        // it would be taken for this one.
         let words = if accepted {
             [request, u64::from(scope.session), ACCEPTED]
         } else {

@@ -27,18 +27,18 @@ use crate::{
     store::{LocalLarge, Source, Store},
 };
 
-/// So many records are handled before what they cause is written.
+/// This many records are handled before what they cause is written.
 const RECORDS_PER_TURN: usize = 32;
-/// So many bells, and pieces of long messages, are handled before the endpoint gets its turn: a side that takes them as
+/// This many bells, and pieces of long messages, are handled before the endpoint gets its turn: a side that takes them as
 /// fast as they are written must not keep the other one here.
 const BELLS_PER_TURN: usize = 32;
 const PIECES_PER_TURN: usize = 64;
-/// At most so many answers wait for room. At the limit no messages are read from a side that does not read answers.
+/// At most this many answers wait for room. At the limit no messages are read from a side that does not read answers.
 const CONTROL_MAX: usize = 64;
-/// At most so many answers to requests for a connection or a message wait for room. A side that asks more often does
+/// At most this many answers to requests for a connection or a message wait for room. A side that asks more often does
 /// not read answers.
 const CONNECTED_MAX: usize = 1 << 16;
-/// So many bytes of a long message go in one record where memory cannot be read across processes.
+/// This many bytes of a long message go in one record where memory cannot be read across processes.
 const PIECE_LEN: u32 = 16 << 10;
 
 const CONNECT: u32 = 1;
@@ -53,10 +53,10 @@ const GONE: u32 = 8;
 /// A frame as it would be on the wire.
 const FRAME: u32 = 9;
 
-/// At most so many bytes of frames wait for room, as many as a receive ring holds: what is beyond is lost as there, and
+/// At most this many bytes of frames wait for room, as many as a receive ring holds: what is beyond is lost as there, and
 /// sent again.
 const FRAMES_LEN_MAX: usize = 4 << 20;
-/// At most so many frames of all pairs wait to be taken: more than are in all rings when an endpoint polls after a
+/// At most this many frames of all pairs wait to be taken: more than are in all rings when an endpoint polls after a
 /// while.
 const FRAMES_MAX: usize = 4096;
 
