@@ -38,8 +38,9 @@ pub struct NumberedInterface {
     pub left_out: Option<LeftOut>,
 }
 
-/// The interfaces that have numbers, in order: those that `wanted` names (a list with commas), or every Ethernet interface but
-/// loopback where it is `None`, empty or `all`. Those that are named are boards; of all, those that are up and have the MTU.
+/// Lists the interfaces that have numbers, in order: those that `wanted` names (a list with commas), or every Ethernet
+/// interface but loopback where it is `None`, empty or `all`. Those that are named are boards; of all, those that are
+/// up and have the MTU.
 ///
 /// Numbers do not depend on that: the names of boards are made of them, and programs and authorities that find them out at different
 /// times must find the same, whatever was switched in between. So there are holes where interfaces are left out.
@@ -69,7 +70,8 @@ pub fn interfaces(wanted: Option<&str>) -> Result<Vec<NumberedInterface>, NetifE
     Ok((0..).zip(found).map(numbered).collect())
 }
 
-/// The MTU that sizes on the wire need, in bytes, by the name of their preset; without one those that need the least.
+/// Returns the MTU that sizes on the wire need, in bytes, by the name of their preset; without a name the least that
+/// any preset needs.
 pub fn mtu_needed(preset: Option<&str>) -> usize {
     let preset = preset
         .and_then(|preset| preset.parse().ok())

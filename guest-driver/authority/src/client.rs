@@ -468,7 +468,7 @@ impl Session {
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// The interface.
+    /// Returns the interface.
     pub const fn interface(&self) -> &Interface {
         &self.interface
     }

@@ -36,7 +36,7 @@ impl DirectLimit {
     }
 }
 
-/// The word of the peer table that follows `before` and says how long such frames may be, in bytes.
+/// Makes the word of the peer table that follows `before` and says how long such frames may be, in bytes.
 pub fn next_word(before: u64, frame_len_max: usize) -> u64 {
     let said = (before >> FRAME_LEN_BITS).wrapping_add(1);
     said << FRAME_LEN_BITS | (frame_len_max as u64).min(FRAME_LEN_MASK)

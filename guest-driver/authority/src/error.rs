@@ -114,7 +114,7 @@ pub enum OmxdError {
 }
 
 impl OmxdError {
-    /// The error for what the system refused while this was tried: for `map_err`.
+    /// Makes the error for what the system refused while this was tried: for `map_err`.
     pub fn io<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::Io {
             what,

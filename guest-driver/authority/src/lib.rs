@@ -38,8 +38,8 @@ pub use signals::{take_all_signals, without_signals};
 pub use start::{Started, start_in_background};
 pub use table::{PeerTable, PeerTableWriter};
 
-/// Where the log of an `omxd` in the background goes that `omx_init` or `omxoed` started: where the reference's discovery daemon
-/// has its own, unless `OMX_LOG` says otherwise.
+/// Returns the log of an `omxd` in the background that `omx_init` or `omxoed` started: where the reference's discovery
+/// daemon has its log, unless `OMX_LOG` says otherwise.
 pub fn log_file() -> PathBuf {
     settings::path_variable("OMX_LOG").unwrap_or_else(|| PathBuf::from("/var/log/omxoed.log"))
 }
@@ -52,6 +52,6 @@ pub const ENDPOINTS: u8 = 32;
 pub const PEERS: u32 = mxoe::engine::PEERS_DEFAULT;
 
 /// The length of the memory that two endpoints of an interface share, in bytes. The library alone decides what is
-/// written there. Libraries that write it in different ways use different lengths, so that they do not pair: the last
+/// written there. Libraries that write it differently use different lengths, so that they do not pair: the last
 /// pages, one more for each version, are only for that.
 pub const PAIR_MEMORY_LEN: usize = 4096 + 4 * (128 << 10) + 2 * 4096;

@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::OmxdError;
 
-/// At most so many attempts are made to lock a file that is being removed at the same time: each makes a new one.
+/// At most this many attempts are made to lock a file that is being removed at the same time: each makes a new one.
 const TRIES: usize = 8;
 
 /// Opens the file whose lock makes an authority, or makes it, and locks it. `None`: another process has the lock. Other

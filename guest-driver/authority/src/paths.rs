@@ -20,7 +20,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of the interface with this index in the network namespace of the calling thread.
+    /// Finds the place of the interface with this index in the network namespace of the calling thread.
     ///
     /// # Errors
     /// [`OmxdError::Io`] without `/proc`.
@@ -47,47 +47,47 @@ impl Place {
     /// What the names of these files end with; the lock comes last.
     pub const KINDS: [&str; 5] = ["sock", "sock-new", "set-up", "peers", "lock"];
 
-    /// What the names of the files of an interface begin with.
+    /// Returns the beginning of the names of an interface's files.
     pub fn base_of(namespace: u64, interface_index: i32) -> String {
         format!("net-{namespace}-if-{interface_index}")
     }
 
-    /// What the names of these files begin with.
+    /// Returns the beginning of the names of these files.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// The number of the network namespace.
+    /// Returns the number of the network namespace.
     pub const fn namespace(&self) -> u64 {
         self.namespace
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The socket on which the authority listens.
+    /// Returns the socket on which the authority listens.
     pub fn socket(&self) -> PathBuf {
         self.dir.join(format!("{}.sock", self.base))
     }
 
-    /// The socket's path until the authority is ready.
+    /// Returns the socket's path until the authority is ready.
     pub fn socket_made(&self) -> PathBuf {
         self.dir.join(format!("{}.sock-new", self.base))
     }
 
-    /// The mark of an authority with settings ([`crate::set_up`]).
+    /// Returns the mark of an authority with settings ([`crate::set_up`]).
     pub fn set_up(&self) -> PathBuf {
         self.dir.join(format!("{}.set-up", self.base))
     }
 
-    /// The peer table, which outlives the authority.
+    /// Returns the peer table, which outlives the authority.
     pub fn table(&self) -> PathBuf {
         self.dir.join(format!("{}.peers", self.base))
     }
 
-    /// The lock: the process that has it is the authority.
+    /// Returns the lock: the process that has it is the authority.
     pub fn lock(&self) -> PathBuf {
         self.dir.join(format!("{}.lock", self.base))
     }

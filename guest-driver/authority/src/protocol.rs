@@ -26,7 +26,7 @@ use crate::{
 
 /// Longest message: the status of a board with 32 endpoints and all counters.
 const MESSAGE_LEN_MAX: usize = 16 * 1024;
-/// At most so many descriptors come with a message.
+/// At most this many descriptors come with a message.
 pub const FDS_MAX: usize = 8;
 /// Above this number of threads no more descriptors of strangers are inspected: threads that do so cannot end while
 /// such a descriptor blocks.
@@ -87,7 +87,7 @@ pub struct BoardStatus {
     pub counters: Vec<u32>,
 }
 
-/// The number of peers that an authority has which does not say it.
+/// Returns the number of peers for an authority that does not say it.
 const fn peers_default() -> u32 {
     crate::PEERS
 }
@@ -288,7 +288,7 @@ const fn marks_by_default() -> bool {
 }
 
 impl Opened {
-    /// The layout of its receive ring.
+    /// Returns the layout of the endpoint's receive ring.
     pub const fn layout(&self) -> RingLayout {
         RingLayout {
             block_len: self.block_len,
@@ -297,7 +297,7 @@ impl Opened {
         }
     }
 
-    /// Its interface, whose address is `mac`.
+    /// Returns the endpoint's interface, whose address is `mac`.
     pub fn interface(&self, mac: ether::MacAddr) -> Interface {
         Interface {
             name: self.interface_name.clone(),

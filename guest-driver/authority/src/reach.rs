@@ -40,7 +40,7 @@ pub const START_LIMIT: Duration = Duration::from_secs(5);
 /// The pause between two attempts in that time. Only an attempt shows when the wait is over: no descriptor becomes
 /// readable when another process releases a file lock, or listens.
 pub(crate) const START_PAUSE: Duration = Duration::from_millis(20);
-/// At most so many authorities are remembered, more than a process has interfaces.
+/// At most this many authorities are remembered, more than a process has interfaces.
 const KNOWN_MAX: usize = 64;
 
 /// A connection that was answered.
@@ -167,14 +167,15 @@ pub(crate) fn running(interface: &Interface, place: &Place) -> Result<Option<Rea
     Ok(reached)
 }
 
-/// The group that the authority of an interface serves: its name, or its number where it has none. `None`: it serves root alone, or
-/// there is no authority.
+/// Returns the group that the authority of an interface serves: its name, or its number where it has none. `None`: it
+/// serves only root, or there is no authority.
 #[must_use]
 pub fn group_in_force(interface: &Interface) -> Option<String> {
     served_group(&Place::of(interface.index).ok()?)
 }
 
-/// The group that an authority serves, as its socket says: its name, or its number where it has none; `None`: root alone.
+/// Returns the group that an authority serves, as its socket says: its name, or its number where it has none; `None`:
+/// only root.
 fn served_group(place: &Place) -> Option<String> {
     let group = fs::metadata(place.socket()).ok()?.gid();
     let groups = fs::read_to_string("/etc/group").unwrap_or_default();
@@ -186,7 +187,8 @@ fn served_group(place: &Place) -> Option<String> {
     (group != 0).then(|| named.unwrap_or_else(|| group.to_string()))
 }
 
-/// A connection counts when the authority answers: one that is about to end still takes connections.
+/// Waits for the authority's first answer, which makes the connection count: an authority that is about to end still
+/// takes connections.
 fn greet(socket: OwnedFd, limit: Duration) -> Result<Option<Reached>, OmxdError> {
     match ask(socket.as_fd(), &Request::Hello, limit) {
         Ok((Reply::Hello { on_demand }, _)) => Ok(Some(Reached { socket, on_demand })),

@@ -51,7 +51,7 @@ impl Settings {
         }
     }
 
-    /// The value of a setting; an empty one counts as none.
+    /// Returns the value of a setting; an empty one counts as none.
     pub fn get(&self, name: &str) -> Option<String> {
         let of_file = || {
             let last = self.of_file.iter().rfind(|(set, _)| set == name);
@@ -64,7 +64,7 @@ impl Settings {
             .filter(|value| !value.is_empty())
     }
 
-    /// What is set of what `omxd` takes from its environment; the interface is not such a setting.
+    /// Returns the settings for `omxd` that it takes from its environment; the interface is not one of them.
     pub fn of_omxd(&self) -> Vec<(String, String)> {
         OMXD_VARIABLES
             .iter()
@@ -73,13 +73,13 @@ impl Settings {
     }
 }
 
-/// A path in the environment; an empty one counts as none.
+/// Returns a path in the environment; an empty one counts as none.
 pub(crate) fn path_variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Lines `NAME=VALUE`, as systemd.exec(5) has them: `#` and `;` begin a comment at the beginning of a line only, a backslash joins
-/// lines, quotes keep white space.
+/// Parses lines `NAME=VALUE`, as systemd.exec(5) has them: `#` and `;` begin a comment at the beginning of a line only,
+/// a backslash joins lines, quotes keep white space.
 fn parse(text: &str) -> Vec<(String, String)> {
     let mut settings = Vec::new();
     let mut rest = text.chars().peekable();
@@ -99,7 +99,7 @@ fn parse(text: &str) -> Vec<(String, String)> {
     }
 }
 
-/// What follows a `=`, to the end of the line.
+/// Reads what follows a `=`, to the end of the line.
 fn value(rest: &mut Peekable<Chars<'_>>) -> String {
     let mut value = String::new();
     // What is behind this is white space that nothing kept.
@@ -132,7 +132,7 @@ fn value(rest: &mut Peekable<Chars<'_>>) -> String {
     value
 }
 
-/// What follows a quote, to the one that ends it.
+/// Reads what follows a quote, to the one that ends it.
 fn quoted(rest: &mut Peekable<Chars<'_>>, quote: char, value: &mut String) {
     while let Some(letter) = rest.next() {
         if letter == quote {

@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// The signals that a thread has blocked, as bits.
+    /// Returns the signals that a thread has blocked, as bits.
     fn blocked() -> u64 {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();

@@ -43,7 +43,7 @@ const NAME_WORDS: usize = HOST_NAME_LEN_MAX / 8;
 /// Who had the peer added, other than root: the user's number plus 1.
 const SLOT_USER: usize = SLOT_NAME + NAME_WORDS;
 const _: () = assert!(SLOT_USER < SLOT_WORDS);
-/// After so many reads a name that is being written counts as unknown: its writer may have died in the middle.
+/// After this many reads a name that is being written counts as unknown: its writer may have died in the middle.
 const NAME_TRIES: u32 = 10_000;
 const WORDS: usize = SLOTS_AT + PEERS as usize * SLOT_WORDS;
 const LEN: usize = WORDS * 8;
@@ -95,12 +95,12 @@ impl PeerTable {
         self.word(SLOTS_AT + usize::from(index) * SLOT_WORDS + word)
     }
 
-    /// The interface's own address.
+    /// Returns the interface's own address.
     pub fn own_mac(&self) -> MacAddr {
         mac_of(self.word(WORD_MAC).load(Ordering::Acquire))
     }
 
-    /// Peers in the table; their indices are below.
+    /// Returns the number of peers in the table; their indices are below it.
     pub fn len(&self) -> u16 {
         self.word(WORD_COUNT).load(Ordering::Acquire).min(PEERS.into()) as u16
     }
@@ -110,13 +110,13 @@ impl PeerTable {
         self.len() == 0
     }
 
-    /// The address of a peer.
+    /// Returns the address of a peer.
     #[inline]
     pub fn mac(&self, index: u16) -> Option<MacAddr> {
         (index < self.len()).then(|| mac_of(self.slot(index, SLOT_MAC).load(Ordering::Relaxed)))
     }
 
-    /// Our index in that peer's table, as the authority knows it.
+    /// Returns the index of this host in that peer's table, as the authority knows it.
     #[inline]
     pub fn reverse(&self, index: u16) -> u16 {
         if index >= self.len() {
@@ -136,7 +136,7 @@ impl PeerTable {
         self.word(WORD_DIRECT).load(Ordering::Relaxed)
     }
 
-    /// The name of a peer; `None` while it is not known.
+    /// Returns the name of a peer; `None` while it is not known.
     pub fn name(&self, index: u16) -> Option<String> {
         if index >= self.len() {
             return None;
@@ -157,7 +157,7 @@ impl PeerTable {
         None
     }
 
-    /// The peer with this name.
+    /// Finds the peer with this name.
     pub fn find(&self, name: &str) -> Option<u16> {
         (0..self.len()).find(|index| self.name(*index).as_deref() == Some(name))
     }
@@ -258,7 +258,7 @@ impl PeerTableWriter {
         self.table.word(word).store(value, Ordering::Release);
     }
 
-    /// The table for reading.
+    /// Returns the table for reading.
     pub const fn table(&self) -> &PeerTable {
         &self.table
     }
@@ -273,12 +273,12 @@ impl PeerTableWriter {
         &self.lock
     }
 
-    /// From now on no peer is added beyond so many; those that are there stay.
+    /// Limits the table to so many peers from now on; those that are there stay.
     pub const fn set_limit(&mut self, limit: u32) {
         self.limit = if limit < PEERS { limit } else { PEERS };
     }
 
-    /// Peers there can be.
+    /// Returns how many peers there can be.
     pub const fn limit(&self) -> u32 {
         self.limit
     }
@@ -288,7 +288,7 @@ impl PeerTableWriter {
         self.limit / 2
     }
 
-    /// From now on peers come in by [`PeerTableWriter::add`] alone.
+    /// Fixes the table: from now on only [`PeerTableWriter::add`] adds peers.
     pub const fn fix(&mut self) {
         self.fixed = true;
     }

@@ -77,7 +77,7 @@ pub struct Card<'a, N> {
 }
 
 impl<'a, N: Netif> Card<'a, N> {
-    /// A conversation over `port`, ended early when `stop` becomes readable.
+    /// Begins a conversation over `port`, which ends early when `stop` becomes readable.
     pub fn new(port: &'a mut N, stop: BorrowedFd<'a>) -> Self {
         // Replies to an earlier program that are still in flight must not be taken for ours.
         Self {
@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// What `ask` says of a card that gives this answer to each request.
+    /// Returns what `ask` says of a card that gives this answer to each request.
     fn asked(answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static) -> CardError {
         let (mut ours, mut card) = memory_pair([1, 2].map(|n| MacAddr([2, 0, 0, 0, 0, n])), 1500, 8).unwrap();
         let (stop, _open) = UnixStream::pair().unwrap();

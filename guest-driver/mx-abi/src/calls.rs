@@ -230,7 +230,7 @@ fn without_memory(segment: &Segment) -> bool {
     segment.ptr.is_null() && segment.len > 0
 }
 
-/// One buffer as segments.
+/// Makes segments of one buffer.
 pub(crate) fn buffer(ptr: Out<c_void>, len: usize) -> Outcome<[Segment; 1]> {
     let len = u32::try_from(len).map_err(|_| Fault::new(codes::SEGMENTS_BAD_COUNT))?;
     let segment = Segment { ptr: ptr.ptr(), len };

@@ -26,12 +26,12 @@ pub(crate) fn set(address: CAddress, context: u64) {
     }
 }
 
-/// The pointer attached to an address; NULL at first.
+/// Returns the pointer attached to an address; NULL at first.
 pub(crate) fn get(address: CAddress) -> u64 {
     contexts().get(&address.address()).copied().unwrap_or(0)
 }
 
-/// The endpoint is closed: its addresses mean nothing any more.
+/// Forgets the addresses of an endpoint that was closed: they mean nothing any more.
 pub(crate) fn forget(opened_by: u8) {
     contexts().retain(|address, _| address.opened_by() != opened_by);
 }

@@ -225,14 +225,14 @@ fn numa_node(board: &Board) -> u32 {
     text.trim().parse().unwrap_or(NUMA_UNKNOWN)
 }
 
-/// The address of a board.
+/// Returns the address of a board.
 pub(crate) fn nic_of_board(number: u32, out: Out<u64>) -> Outcome {
     initialized()?;
     out.put(nic_id(board(number)?.interface().mac));
     Ok(())
 }
 
-/// The board with an address.
+/// Finds the board with an address.
 pub(crate) fn board_of_nic(nic: u64, out: Out<u32>) -> Outcome {
     initialized()?;
     let boards = Board::numbered()?;
@@ -242,7 +242,7 @@ pub(crate) fn board_of_nic(nic: u64, out: Out<u32>) -> Outcome {
     Ok(())
 }
 
-/// The address of a host, by its name in the peer table of any board.
+/// Finds the address of a host, by its name in the peer table of any board.
 pub(crate) fn find_host(name: Text, out: Out<u64>) -> Outcome {
     initialized()?;
     let name = name.to_string().ok_or_else(|| Fault::new(codes::PEER_NOT_FOUND))?;
@@ -255,7 +255,7 @@ pub(crate) fn find_host(name: Text, out: Out<u64>) -> Outcome {
     Err(Fault::new(codes::PEER_NOT_FOUND))
 }
 
-/// The name of a host; empty while it is not known.
+/// Returns the name of a host; empty while it is not known.
 pub(crate) fn name_of(nic: u64, out: Bytes) -> Outcome {
     initialized()?;
     let mac = mac_of(nic).ok_or_else(|| Fault::new(codes::PEER_NOT_FOUND))?;

@@ -23,7 +23,7 @@ use crate::{
     fault::{Fault, Outcome},
 };
 
-/// At most so many sends wait for their completion to be taken.
+/// At most this many sends wait for their completion to be taken.
 const COMPLETIONS_MAX: usize = 1024;
 /// A thread that waits while the authority is away seeks it this often.
 const SEEK: Duration = Duration::from_millis(100);
@@ -133,7 +133,7 @@ impl RawEndpoint {
         })
     }
 
-    /// Its board.
+    /// Returns the endpoint's board.
     pub(crate) const fn board(&self) -> &Board {
         &self.board
     }

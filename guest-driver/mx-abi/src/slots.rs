@@ -11,7 +11,7 @@ use crate::{
     types::ErrorHandler,
 };
 
-/// At most so many endpoints of a process are open: as many as addresses can distinguish.
+/// At most this many endpoints of a process are open: as many as addresses can distinguish.
 const SLOTS: usize = 256;
 
 /// An endpoint that a C program opened.

@@ -82,7 +82,7 @@ fn has_no_queue(index: i32) -> io::Result<bool> {
     request[4..6].copy_from_slice(&libc::RTM_GETQDISC.to_ne_bytes());
     request[6..8].copy_from_slice(&((libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16).to_ne_bytes());
     send(&socket, &request, SendFlags::empty())?;
-    // Of one interface alone the kernel tells everybody who listens to changes.
+    // The kernel tells the disciplines of a single interface to all listeners for changes.
     let mut found = false;
     let mut answer = vec![0; ANSWER_LEN];
     loop {
@@ -138,7 +138,7 @@ fn read_queues(mut datagram: &[u8], index: i32) -> io::Result<Queues> {
     Ok(Queues::More { harmless })
 }
 
-/// The name among the attributes of a queueing discipline.
+/// Finds the name among the attributes of a queueing discipline.
 fn name(mut attributes: &[u8]) -> io::Result<&[u8]> {
     while !attributes.is_empty() {
         let len = usize::from(u16::from_ne_bytes(array(attributes, 0)?));

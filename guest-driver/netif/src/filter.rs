@@ -68,7 +68,7 @@ impl Instruction {
         Self::new(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, mask)
     }
 
-    /// Flips these bits.
+    /// Flips these bits of what is loaded.
     pub const fn xor(bits: u32) -> Self {
         Self::new(libc::BPF_ALU | libc::BPF_XOR | libc::BPF_K, bits)
     }
@@ -115,17 +115,17 @@ impl Instruction {
         Self::new(libc::BPF_JMP | libc::BPF_JA, count)
     }
 
-    /// The frame passes, whole.
+    /// Passes the frame, whole.
     pub const fn pass() -> Self {
         Self::new(libc::BPF_RET | libc::BPF_K, u32::MAX)
     }
 
-    /// Of a program that chooses a socket: the one with this number gets the frame.
+    /// Chooses the socket with this number, in a program of a group.
     pub const fn choose(member: u32) -> Self {
         Self::new(libc::BPF_RET | libc::BPF_K, member)
     }
 
-    /// The frame does not pass.
+    /// Drops the frame.
     pub const fn drop() -> Self {
         Self::new(libc::BPF_RET | libc::BPF_K, 0)
     }

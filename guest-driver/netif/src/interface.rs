@@ -96,12 +96,13 @@ impl Interface {
         })
     }
 
-    /// Bytes of its longest frame.
+    /// Returns the length of the longest frame in bytes.
     pub const fn frame_len_max(&self) -> usize {
         self.mtu.saturating_add(ether::ETHERNET_HEADER_LEN)
     }
 
-    /// Name of the driver behind the interface, such as `virtio_net` or `veth`; `None` if it does not say or is gone.
+    /// Returns the name of the driver behind the interface, such as `virtio_net` or `veth`; `None` if it does not say
+    /// or is gone.
     pub fn driver(&self) -> Option<String> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
         let mut info = DriverInfo {
@@ -120,7 +121,7 @@ impl Interface {
         (!driver.is_empty()).then(|| driver.to_owned())
     }
 
-    /// Looks up the interface with this number, whatever it is called now.
+    /// Looks up the interface with this number, under its present name.
     ///
     /// # Errors
     /// As [`Interface::find`].
@@ -144,7 +145,7 @@ impl Interface {
         Self::find(&text)
     }
 
-    /// Every Ethernet interface of this network namespace, by index.
+    /// Lists every Ethernet interface of this network namespace, by index.
     ///
     /// # Errors
     /// [`NetifError::Io`] if the kernel does not tell.
@@ -173,7 +174,7 @@ impl Interface {
         Ok(found)
     }
 
-    /// What a request about an interface begins with. The name ends with a zero if it is shorter than the array.
+    /// Makes the beginning of a request about an interface. The name ends with a zero if it is shorter than the array.
     fn named(name: &str) -> libc::ifreq {
         // SAFETY: ifreq is plain data for which all zeros are a valid value.
         let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -54,7 +54,8 @@ impl Lane {
         }))
     }
 
-    /// A panic of the other port's owner leaves whole frames behind, so a poisoned lock is as good as any.
+    /// Locks the lane. A panic of the other port's owner leaves whole frames behind, so a poisoned lock is as good as
+    /// any.
     fn lock(&self) -> MutexGuard<'_, LaneState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,8 +82,8 @@ pub struct MemoryPort {
     counters: NetifCounters,
 }
 
-/// Two ports, each receiving what the other sends, with up to `queue_frames_max` frames (at least one) waiting in each
-/// direction.
+/// Makes two ports, each of which receives what the other sends, with up to `queue_frames_max` frames (at least one)
+/// waiting in each direction.
 ///
 /// # Errors
 /// [`NetifError::Io`] if the process has no descriptors left.

@@ -1,4 +1,4 @@
-//! Options of sockets, set and read.
+//! Setting and reading options of sockets.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ pub(crate) fn set_option_of<T: Copy>(socket: BorrowedFd<'_>, level: c_int, optio
     })
 }
 
-/// The value of a number option of any level.
+/// Reads the value of a number option of any level.
 pub(crate) fn number_of(socket: BorrowedFd<'_>, level: c_int, option: c_int) -> io::Result<c_int> {
     let mut value = [0; size_of::<c_int>()];
     option_of(socket, level, option, &mut value)?;
@@ -43,7 +43,7 @@ pub(crate) fn option_of(socket: BorrowedFd<'_>, level: c_int, option: c_int, val
     })
 }
 
-/// The error of a system call that gave `-1`.
+/// Returns the error of a system call that gave `-1`.
 pub(crate) fn check(result: c_int) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())

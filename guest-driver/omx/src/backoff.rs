@@ -4,16 +4,16 @@
 //! back first. Over veth that is the sender's core, which does all the kernel's work for a frame and is the limit: polls that find nothing
 //! make messages fewer. A thread that takes messages one after the other and sends none waits for no answer, so it pauses after each. Messages of
 //! 128 bytes over veth, one every 1.2 us, were 0.79 times as many as bare frames whose receiver polls without a pause; 0.79 with pauses of
-//! 0.25 us too, which end before the next message is there, 0.83 … 0.85 with 0.4 … 3 us, most with 2 and 3 (medians of five runs of 9
+//! 0.25 us too, which end before the next message is there, 0.83 … 0.85 with 0.4 … 3 us, most with 2 and 3 (medians of five series of 9
 //! rounds, in turns). Messages inside a host come three times as fast, and there is no pause for those.
 
-/// Messages in a burst, with nothing sent by the program between them, after which a thread pauses: a program that answers messages,
-/// be it in windows of a few, never does.
+/// After this many messages in a burst, with nothing sent by the program between them, a thread pauses. A program that
+/// answers messages, be it in windows of a few, never does.
 const BURST_MIN: u32 = 32;
-/// How long a pause is, in nanoseconds: as much later a message may be seen.
+/// The length of a pause, in nanoseconds: a message may be seen that much later.
 pub(crate) const BACKOFF_NS: u64 = 2000;
 
-/// What is known of the messages that came last.
+/// Decides about pauses by what is known of the last messages.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     messages: u32,
@@ -29,7 +29,7 @@ impl Backoff {
         }
     }
 
-    /// Messages came by the port that completed so many requests.
+    /// Notes that messages came by the port, which completed so many requests.
     #[inline]
     pub(crate) fn received(&mut self, count: u64) {
         if count > 0 {
@@ -38,14 +38,15 @@ impl Backoff {
         }
     }
 
-    /// The program sends: it may wait for an answer next.
+    /// Notes that the program sends: it may wait for an answer next.
     #[inline]
     pub(crate) const fn sent(&mut self) {
         self.messages = 0;
         self.is_due = false;
     }
 
-    /// Whether the thread is to pause before it polls again: once, then it polls without a pause until the next message is there.
+    /// Whether the thread is to pause before it polls again. It pauses once, then polls without a pause until the next
+    /// message is there.
     #[inline]
     pub(crate) const fn take(&mut self) -> bool {
         std::mem::replace(&mut self.is_due, false)

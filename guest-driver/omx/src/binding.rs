@@ -1,15 +1,17 @@
-//! Binding of the thread that opens an endpoint to a processor, as `OMX_PROCESS_BINDING` says (mx-api 9): `0,1,2` one per endpoint
-//! number, `all:3` always the same, `file` or `file:NAME` what `omx_prepare_binding` wrote.
+//! Binding of the thread that opens an endpoint to a processor, as `OMX_PROCESS_BINDING` says (mx-api 9): `0,1,2` names
+//! one per endpoint number, `all:3` one for all endpoints, `file` or `file:NAME` a file that `omx_prepare_binding`
+//! wrote.
 
 use std::{env, fs, path::Path};
 
 use ether::MacAddr;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Where `omx_prepare_binding` writes unless told otherwise.
+/// `omx_prepare_binding` writes this file unless told otherwise.
 pub const BINDINGS_FILE: &str = "/tmp/open-mx.bindings.dat";
 
-/// Binds the calling thread if the environment asks for it; what cannot be done is said and changes nothing.
+/// Binds the calling thread if the environment asks for it; a binding that cannot be made is logged and changes
+/// nothing.
 pub(crate) fn bind(mac: MacAddr, endpoint: u8) {
     let Ok(wish) = env::var("OMX_PROCESS_BINDING") else {
         return;
@@ -41,7 +43,7 @@ fn processors(wish: &str, mac: MacAddr, endpoint: u8) -> Option<Vec<usize>> {
     }
 }
 
-/// From lines `board <mac> ep <n> irq <n> mask <hex>`.
+/// Reads the processors from lines `board <mac> ep <n> irq <n> mask <hex>`.
 fn in_file(text: &str, mac: MacAddr, endpoint: u8) -> Option<Vec<usize>> {
     text.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -55,8 +57,8 @@ fn in_file(text: &str, mac: MacAddr, endpoint: u8) -> Option<Vec<usize>> {
     })
 }
 
-/// The bits of a number in hexadecimal digits, as many as there are processors: with or without `0x` before it and the commas
-/// of `/proc/irq/*/smp_affinity`.
+/// Reads the bits of a number in hexadecimal digits, as many as there are processors: with or without `0x` before it
+/// and the commas of `/proc/irq/*/smp_affinity`.
 fn in_mask(mask: &str) -> Option<Vec<usize>> {
     let digits = mask.strip_prefix("0x").unwrap_or(mask).chars().rev();
     let mut processors = Vec::new();

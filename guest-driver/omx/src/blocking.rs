@@ -148,7 +148,7 @@ impl Endpoint {
     }
 }
 
-/// The time `limit` after `begin`, or the last one there is.
+/// Returns the time `limit` after `begin`, or the last one there is.
 fn plus(begin: Time, limit: Duration) -> Time {
     let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     Time::from_nanos(begin.as_nanos().saturating_add(limit_ns))

@@ -9,7 +9,7 @@ use weft_authority::{BoardStatus, LeftOut, NumberedInterface, OmxdError, START_L
 
 use crate::Error;
 
-/// An Ethernet interface.
+/// An Ethernet interface that carries MX messages, or could.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Board {
     number: u32,
@@ -29,8 +29,8 @@ pub struct BoardPeer {
 }
 
 impl Board {
-    /// The boards of this host, in the order of their numbers: the interfaces that `OMX_IFACES` names (a list with commas), else
-    /// every Ethernet interface but loopback that is switched on and has the MTU.
+    /// Lists the boards of this host, in the order of their numbers: the interfaces that `OMX_IFACES` names (a list
+    /// with commas), else every Ethernet interface but loopback that is switched on and has the MTU.
     ///
     /// Where it names none, numbers count all Ethernet interfaces, so that no board's number changes when another interface is
     /// switched: there are holes.
@@ -43,7 +43,7 @@ impl Board {
         Ok(boards)
     }
 
-    /// The boards, with the interfaces that [are no boards now](Board::left_out), but have a number.
+    /// Lists the boards, and the interfaces that [are no boards now](Board::left_out) but have a number.
     ///
     /// # Errors
     /// As [`Board::all`].
@@ -65,7 +65,7 @@ impl Board {
         Ok(found.into_iter().map(board).collect())
     }
 
-    /// The board on this interface; loopback, too, and one that is switched off.
+    /// Finds the board on this interface, which may be loopback, or switched off.
     ///
     /// # Errors
     /// [`Error::BoardNotFound`].
@@ -81,7 +81,7 @@ impl Board {
         })
     }
 
-    /// The first board that is switched on.
+    /// Finds the first board that is switched on.
     ///
     /// # Errors
     /// [`Error::BoardNotFound`].
@@ -93,7 +93,7 @@ impl Board {
             .ok_or_else(|| not_found("that is switched on and has the MTU"))
     }
 
-    /// The board with this number, also while its interface is switched off.
+    /// Finds the board with this number, also while its interface is switched off.
     ///
     /// # Errors
     /// [`Error::BoardNotFound`].
@@ -103,17 +103,17 @@ impl Board {
         found.ok_or_else(|| not_found(&number.to_string()))
     }
 
-    /// Why it is not among [all boards](Board::all) now.
+    /// Says why the interface is not among [all boards](Board::all) now.
     pub const fn left_out(&self) -> Option<LeftOut> {
         self.left_out
     }
 
-    /// Its number.
+    /// Returns the board's number.
     pub const fn board_number(&self) -> u32 {
         self.number
     }
 
-    /// Its interface.
+    /// Returns the board's interface.
     pub const fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -130,7 +130,8 @@ impl Board {
         }
     }
 
-    /// What its authority knows, and its peers; waits up to [`START_LIMIT`] for one that is being started again, starts an authority where there is none and this process may.
+    /// Asks the authority for its status and its peers. Waits up to [`START_LIMIT`] for one that is being started
+    /// again, and starts one where there is none and this process may.
     ///
     /// # Errors
     /// [`Error::AccessDenied`], [`Error::Authority`].
@@ -146,7 +147,7 @@ impl Board {
         Ok((status, peers.collect()))
     }
 
-    /// What its authority and all endpoints on it counted.
+    /// Asks for the counts of the authority and of all endpoints on the board.
     ///
     /// # Errors
     /// As [`Board::status`].
@@ -183,7 +184,7 @@ impl Board {
         self.ask(Session::clear_names)
     }
 
-    /// Counts from 0 from now on.
+    /// Sets the counts back to 0.
     ///
     /// # Errors
     /// As [`Board::set_name`].
@@ -191,7 +192,7 @@ impl Board {
         self.ask(Session::clear_counters)
     }
 
-    /// The address of the peer with this name.
+    /// Finds the address of the peer with this name.
     ///
     /// # Errors
     /// [`Error::NameNotFound`]; as [`Board::status`].

@@ -1,4 +1,4 @@
-//! The time as the engine wants it: nanoseconds of the host's monotonic clock.
+//! The clock of the library: nanoseconds of the host's monotonic clock, as the engine wants them.
 
 use ether::Time;
 use rustix::time::{ClockId, clock_gettime};

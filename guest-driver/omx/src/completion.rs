@@ -101,7 +101,8 @@ impl Endpoint {
         self.inspect(|core| Ok(core.probe(selector)))
     }
 
-    /// Tells what the first matching unexpected message is, which stays, blocking until there is one; `None` after `timeout` or a wakeup.
+    /// Describes the first matching unexpected message, which stays, blocking until there is one; `None` after
+    /// `timeout` or a wakeup.
     ///
     /// # Errors
     /// As [`Endpoint::iprobe`].
@@ -122,8 +123,8 @@ impl Endpoint {
         Ok(found)
     }
 
-    /// Cancels a receive that has no message, or a connect that has no answer: true, and the request is gone. False: too late,
-    /// it goes on.
+    /// Cancels a receive that has no message, or a connect that has no answer. True: the request is gone. False: it is
+    /// too late, and the request goes on.
     ///
     /// # Errors
     /// [`Error::BadRequest`] for a send.

@@ -7,7 +7,7 @@ use crate::{Segment, memory::Segments, registrations::Registrations};
 
 /// Shorter messages are copied by the processor (M-OM-A), in bytes.
 const MESSAGE_LEN_MIN: u32 = 32 << 10;
-/// So is what comes in shorter pieces, in bytes.
+/// Shorter pieces are copied by the processor, too, in bytes.
 const PIECE_LEN_MIN: usize = 1 << 10;
 
 /// An engine that copies memory while the processor goes on.
@@ -16,8 +16,9 @@ const PIECE_LEN_MIN: usize = 1 << 10;
 /// When [`CopyEngine::finish`] has returned, or the engine is dropped, all that was submitted is copied, and the engine does not
 /// touch that memory any more.
 pub unsafe trait CopyEngine: Send {
-    /// Begins to copy `len` bytes. `false`: it does not, and the processor will.
+    /// Begins to copy `len` bytes. `false`: the engine does not, and the processor will.
     ///
+    /// # Safety
     /// Until [`CopyEngine::finish`] has returned, the bytes at `from` can be read and those at `to` written, they do
     /// not overlap, and no other code writes to either.
     unsafe fn submit(&mut self, from: *const u8, to: *mut u8, len: usize) -> bool;

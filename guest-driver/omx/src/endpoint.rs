@@ -1,4 +1,4 @@
-//! An open endpoint: how it is opened, entered, advanced and closed.
+//! An open endpoint: it is opened, entered, advanced and closed here.
 
 use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
 
@@ -18,22 +18,24 @@ use crate::{
     shared::{Locked, Shared},
 };
 
-/// Bytes of an endpoint's receive ring, as the authority sets it up by default.
+/// The length of an endpoint's receive ring in bytes, as the authority sets it up by default.
 const RING_LEN: usize = 4 << 20;
-/// Polls of a thread that spins between two releases of the lock: a few hundred nanoseconds, unless another thread wants it.
+/// A thread that spins polls so often between two releases of the lock: a few hundred nanoseconds, unless another
+/// thread wants it.
 const SPIN_POLLS: u32 = 16;
-/// Peers of a port without an authority.
+/// The number of peers of a port without an authority.
 const OWN_PEERS_MAX: u32 = mxoe::engine::PEERS_DEFAULT;
 
-/// An open endpoint. Clones are the same endpoint; it is closed by [`Endpoint::close`] or with the last clone. All calls may be
-/// made from any thread.
+/// An open endpoint. All clones stand for one endpoint; it is closed by [`Endpoint::close`] or with the last clone. All
+/// calls may be made from any thread.
 #[derive(Clone)]
 pub struct Endpoint {
     pub(crate) shared: Arc<Shared>,
     _open: Arc<Open>,
 }
 
-/// What all clones of an endpoint have, and the helper thread has not: that may be anywhere when the last of them goes.
+/// The part that all clones of an endpoint share and the helper thread does not, which may be anywhere when the last
+/// clone goes.
 struct Open(Arc<Shared>);
 
 impl Drop for Open {
@@ -102,7 +104,7 @@ impl Endpoint {
         EndpointBuilder::new(options, endpoint, preset, port, peers, mac)?.build()
     }
 
-    /// An endpoint that is closed with its last clone.
+    /// Makes an endpoint that is closed with its last clone.
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
             _open: Arc::new(Open(Arc::clone(&shared))),
@@ -110,7 +112,7 @@ impl Endpoint {
         }
     }
 
-    /// One line for a program that wants to know (`OMX_VERBOSE`).
+    /// Writes one line about the endpoint, for a program that wants to know (`OMX_VERBOSE`).
     fn introduce(&self, preset: Preset) {
         let Some(board) = self.board().filter(|_| environment::verbose()) else {
             return;
@@ -135,12 +137,12 @@ impl Endpoint {
         );
     }
 
-    /// The endpoint's own address; what is sent to it is received here.
+    /// Returns the endpoint's own address; what is sent to it is received here.
     pub fn address(&self) -> Address {
         self.shared.own
     }
 
-    /// The interface, where the endpoint was opened on one.
+    /// Returns the interface, where the endpoint was opened on one.
     pub fn board(&self) -> Option<&Board> {
         self.shared.board.as_ref()
     }
@@ -149,7 +151,7 @@ impl Endpoint {
         self.shared.lock()
     }
 
-    /// A call of the program begins.
+    /// Begins a call of the program.
     #[inline]
     pub(crate) fn enter(&self) -> Inside<'_> {
         let shared = &*self.shared;
@@ -211,7 +213,7 @@ impl Endpoint {
         }
     }
 
-    /// After progress: others learn of it.
+    /// Tells others of progress that was made.
     #[inline]
     pub(crate) fn stepped<'a>(&'a self, mut core: Locked<'a>, completions_before: u64) -> Locked<'a> {
         self.shared

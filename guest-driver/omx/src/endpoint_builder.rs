@@ -1,4 +1,5 @@
-//! How an endpoint is made of a port, a peer table and, where its interface has one, a place with the authority.
+//! The builder of endpoints: it makes one of a port, a peer table and, where its interface has one, a place with the
+//! authority.
 
 use std::{
     fs::File,
@@ -41,7 +42,7 @@ pub(crate) struct AuthorityPlace {
     pub(crate) data_path: DataPathChoice,
 }
 
-/// What an endpoint has of its authority once it is set up.
+/// The parts of an endpoint that come from its authority.
 struct OfAuthority {
     session: Arc<Mutex<Session>>,
     board: Board,
@@ -64,7 +65,8 @@ pub(crate) struct EndpointBuilder<'a> {
 }
 
 impl<'a> EndpointBuilder<'a> {
-    /// An endpoint with this number on a port, with the sizes of `preset`, the limits by default and no authority.
+    /// Begins an endpoint with this number on a port, with the sizes of `preset`, the limits by default and no
+    /// authority.
     ///
     /// # Errors
     /// [`Error::BadParameter`], [`Error::System`].
@@ -113,14 +115,14 @@ impl<'a> EndpointBuilder<'a> {
         })
     }
 
-    /// The endpoint's limits, but for that of early completions, which is in the options.
+    /// Sets the endpoint's limits, except that of early completions, which is in the options.
     pub(crate) const fn limits(mut self, limits: Limits) -> Self {
         self.config.limits = limits;
         self.config.limits.zombies = self.options.early_completed_max;
         self
     }
 
-    /// The authority that serves the interface.
+    /// Sets the authority that serves the interface.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -153,7 +155,7 @@ impl<'a> EndpointBuilder<'a> {
         Ok(self)
     }
 
-    /// The endpoint, in the helper thread's care.
+    /// Makes the endpoint, and hands it to the helper thread.
     ///
     /// # Errors
     /// [`Error::System`], [`Error::NoResources`], [`Error::Failed`].

@@ -1,5 +1,5 @@
-//! What the environment says (mx-api 9): variables under their Open-MX names and, unless `OMX_IGNORE_MX_ENV=1`, their MX names;
-//! and the lines that a program asked for with `OMX_VERBOSE`. Unknown variables are harmless.
+//! The environment of a program (mx-api 9): variables under their Open-MX names and, unless `OMX_IGNORE_MX_ENV=1`,
+//! their MX names; and the lines that a program asked for with `OMX_VERBOSE`. Unknown variables are harmless.
 
 use std::{
     env,
@@ -12,7 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Board;
 
-/// The value of the first of these variables that is set. Names that begin with `MX_` count only where they are to be honoured.
+/// Returns the value of the first of these variables that is set. Names that begin with `MX_` count only where they are
+/// to be honoured.
 fn value(names: &[&str]) -> Option<String> {
     let ignores_mx = env::var("OMX_IGNORE_MX_ENV").is_ok_and(|value| value.trim() == "1");
     let honoured = |name: &&&str| !(ignores_mx && name.starts_with("MX_"));
@@ -24,7 +25,8 @@ pub fn flag(names: &[&str], default: bool) -> bool {
     value(names).map_or(default, |value| value.trim() != "0")
 }
 
-/// The number in the first of these variables that is set, within these bounds; `None` if it is not set or no number.
+/// Returns the number in the first of these variables that is set, within these bounds; `None` if it is not set or no
+/// number.
 pub(crate) fn number<T: FromStr + Ord>(names: &[&str], min: T, max: T) -> Option<T> {
     let number: T = value(names)?.trim().parse().ok()?;
     Some(number.clamp(min, max))
@@ -99,7 +101,7 @@ fn prefix(format: &str, endpoint: Option<(u8, &Board)>) -> String {
     text
 }
 
-/// A `[first-last]` at the beginning of a text, and what is behind it.
+/// Splits a `[first-last]` from the beginning of a text.
 fn take_range(text: &str) -> (Option<(usize, usize)>, &str) {
     let parsed = text.strip_prefix('[').and_then(|inner| {
         let (range, behind) = inner.split_once(']')?;

@@ -1,4 +1,4 @@
-//! What a call can come to and how a message can end, with the numbers of `open-mx.h` (mx-api 4).
+//! The errors of calls and the ends of messages, with the numbers of `open-mx.h` (mx-api 4).
 
 use mxoe::engine;
 use netif::NetifError;
@@ -8,22 +8,22 @@ use weft_authority::OmxdError;
 /// Why a call did nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No such interface, or not one for messages.
+    /// There is no such interface, or it is not one for messages.
     #[error("there is no board {board}; `omx_info` lists those there are")]
     BoardNotFound {
-        /// What was asked for.
+        /// The name that was asked for.
         board: String,
     },
     /// The interface is there, but cannot be used now: switched off, or its MTU is too small.
     #[error("{sentence}")]
     BoardUnusable {
-        /// Why, and what helps.
+        /// A sentence that says why, and what helps.
         sentence: String,
     },
     /// The endpoint does not exist or is closed.
     #[error("the endpoint number is too high, or the endpoint is closed")]
     BadEndpoint,
-    /// More than 256 segments, or more than 4 GiB.
+    /// The message has more than 256 segments, or more than 4 GiB.
     #[error("a message has at most 256 segments and 4 GiB − 1 bytes; it was not taken")]
     BadSegments,
     /// The request is not one of this endpoint, or of a kind that the call does not take.
@@ -44,22 +44,22 @@ pub enum Error {
     /// The endpoint number is in use.
     #[error("{sentence}")]
     Busy {
-        /// By whom.
+        /// A sentence that says who uses it.
         sentence: String,
     },
     /// This program may not use the interface.
     #[error("{sentence}")]
     AccessDenied {
-        /// Why, and what helps.
+        /// A sentence that says why, and what helps.
         sentence: String,
     },
-    /// The address is no peer's.
+    /// The address belongs to no peer.
     #[error("the address is not in the peer table, which is full or closed")]
     PeerNotFound,
     /// No peer has this name.
     #[error("no peer in the table has this name")]
     NameNotFound,
-    /// Nothing within the time, or woken up.
+    /// There was no answer within the time, or the call was woken up.
     #[error("no answer within the time")]
     Timeout,
     /// A connect or a blocking transfer ended badly.
@@ -70,7 +70,7 @@ pub enum Error {
         "without omxd, endpoints of the same port cannot send to each other, only to themselves and to other ports"
     )]
     SameInterface,
-    /// Not from inside an unexpected handler.
+    /// The call is not allowed inside an unexpected handler.
     #[error("an endpoint cannot be closed from inside its unexpected handler")]
     InHandler,
     /// The authority of the interface cannot be reached or started.
@@ -90,7 +90,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The number of `open-mx.h`.
+    /// Returns the number of `open-mx.h`.
     pub const fn code(&self) -> u32 {
         match self {
             Self::BoardNotFound { .. } | Self::BoardUnusable { .. } => 8,
@@ -147,7 +147,7 @@ impl From<OmxdError> for Error {
     }
 }
 
-/// The system has no more of something: the reason is neither the authority nor its interface.
+/// Whether the system has no more of something, so that neither the authority nor its interface is the reason.
 fn is_exhausted(error: &std::io::Error) -> bool {
     Errno::from_io_error(error)
         .is_some_and(|errno| [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS].contains(&errno))
@@ -165,7 +165,7 @@ pub enum StatusCode {
     /// The receive buffer was shorter than the message.
     #[error("the message was longer than the receive buffer; the beginning arrived")]
     Truncated,
-    /// Cancelled by the program.
+    /// The program cancelled the request.
     #[error("the program cancelled the request")]
     Cancelled,
     /// The endpoint of the partner is not open.
@@ -177,10 +177,10 @@ pub enum StatusCode {
     /// The partner was opened anew.
     #[error("the remote endpoint was closed and opened again since")]
     BadSession,
-    /// Wrong connection key.
+    /// The connection key is wrong.
     #[error("the remote endpoint was opened with another connection key")]
     BadKey,
-    /// Both ends are set differently.
+    /// The two ends have different settings.
     #[error("the remote endpoint uses other sizes on the wire; give both hosts the same preset")]
     BadConnection,
     /// The partner has no such endpoint number.
@@ -198,7 +198,7 @@ impl StatusCode {
         !matches!(self, Self::Success | Self::Cancelled)
     }
 
-    /// The number of `open-mx.h`.
+    /// Returns the number of `open-mx.h`.
     pub const fn code(self) -> u32 {
         match self {
             Self::Success => 0,

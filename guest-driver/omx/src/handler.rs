@@ -1,5 +1,6 @@
-//! The unexpected handler (mx-api 6.6): called for messages that match no posted receive, with the endpoint's lock released
-//! and its progress switched off. And the failure handler (6.3): called for failures that no completion shows.
+//! The handlers of a program. The unexpected handler (mx-api 6.6) is called for messages that match no posted receive,
+//! with the endpoint's lock released and its progress switched off. The failure handler (6.3) is called for failures
+//! that no completion shows.
 
 use std::{
     sync::Arc,
@@ -26,28 +27,28 @@ pub struct Unexpected<'a> {
     pub data: Option<&'a [u8]>,
 }
 
-/// What the handler did with a message.
+/// The verdict of a handler about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing: it is matched with what was posted meanwhile, or stays unexpected. Such a receive is over only after the handler
-    /// returned, and is not to be waited for in it.
+    /// The handler did nothing: the message is matched with what was posted meanwhile, or stays unexpected. Such a
+    /// receive is over only after the handler returned, and must not be waited for in it.
     Continue,
-    /// It is consumed. The sender of a large message completes as truncated.
+    /// The handler consumed the message. The sender of a large message completes as truncated.
     Finished,
 }
 
 /// A program's unexpected handler.
 pub type Handler = Box<dyn FnMut(&Endpoint, Unexpected<'_>) -> Action + Send>;
 
-/// What a program does about a message that failed after its completion was taken, or forgotten.
+/// A program's handler for messages that failed after their completion was taken, or forgotten.
 pub type FailureHandler = Arc<dyn Fn(&Endpoint, StatusCode) + Send + Sync>;
 
-/// What a program is called for, and whether it is being called.
+/// The handlers of a program, and whether one is running.
 #[derive(Default)]
 pub(crate) struct Handlers {
-    /// Messages that match no posted receive.
+    /// The handler for messages that match no posted receive.
     pub(crate) unexpected: Option<Handler>,
-    /// Failures that no completion shows.
+    /// The handler for failures that no completion shows.
     pub(crate) failure: Option<FailureHandler>,
     /// The thread that is inside the unexpected handler.
     pub(crate) running: Option<ThreadId>,

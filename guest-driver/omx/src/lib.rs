@@ -1,7 +1,8 @@
 //! MX endpoints over any Ethernet interface: connect, send and receive with match bits, wait, probe, cancel (`mx-api.md`).
 //!
-//! The protocol is `mxoe::engine`, the port `netif`, the authority of the interface `omxd`; here are the endpoints that join
-//! them, matching, completion, blocking and the thread that helps a program that computes. No C interface lives here.
+//! The protocol is `mxoe::engine`, the port `netif`, the authority of the interface `omxd`. This crate has the
+//! endpoints that join them, matching, completion, blocking and the thread that helps a program that computes. It has
+//! no C interface.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), omx::Error> {

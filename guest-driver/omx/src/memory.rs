@@ -5,21 +5,21 @@ use std::{io::IoSlice, slice};
 
 use crate::{Error, copies::Copies};
 
-/// Segments of a message, at most.
+/// A message has at most so many segments.
 pub const SEGMENTS_MAX: usize = 256;
 
 /// A piece of the program's memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Segment {
-    /// First byte; not looked at if there is none.
+    /// The first byte; not used if there is none.
     pub ptr: *mut u8,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u32,
 }
 
 impl Segment {
-    /// Memory to be sent, which is only read.
+    /// Names memory to be sent, which is only read.
     pub const fn of(data: &[u8]) -> Self {
         Self {
             ptr: data.as_ptr().cast_mut(),
@@ -27,7 +27,7 @@ impl Segment {
         }
     }
 
-    /// Memory to be received to.
+    /// Names memory to be received to.
     pub const fn of_mut(data: &mut [u8]) -> Self {
         Self {
             ptr: data.as_mut_ptr(),
@@ -158,7 +158,7 @@ impl Segments {
         });
     }
 
-    /// All bytes, if they lie in one piece.
+    /// Returns all bytes, if they lie in one piece.
     #[inline]
     pub(crate) fn as_slice(&self) -> Option<&[u8]> {
         match &self.list {
@@ -185,14 +185,14 @@ impl Segments {
         });
     }
 
-    /// Address and length of each piece, in order: what another process needs to read them.
+    /// Returns address and length of each piece, in order: another process needs them to read the pieces.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (u64, u64)> {
         let pieces = self.list().iter().filter(|segment| segment.len > 0);
         pieces.map(|segment| (segment.ptr.addr() as u64, segment.len.into()))
     }
 
-    /// Copies up to `len` bytes from offset `offset` of another process's memory, which is `remote`, to the same offset here.
-    /// How many; fewer where the other memory ends.
+    /// Copies up to `len` bytes from offset `offset` of another process's memory, which is `remote`, to that offset
+    /// here. Returns how many; fewer where the other memory ends.
     pub(crate) fn read_process(
         &mut self,
         pid: i32,

@@ -1,4 +1,4 @@
-//! Numbers of the open endpoints of this process: an address says which of them knows it.
+//! The numbers of the open endpoints of this process: an address says which of them knows it.
 
 use std::sync::{Mutex, PoisonError};
 

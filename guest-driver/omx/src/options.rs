@@ -13,18 +13,18 @@ use crate::{
     environment::{flag, number, say},
 };
 
-/// What a blocking call does while nothing happens.
+/// The behaviour of a blocking call while nothing happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// Looks at the port again and again: the shortest latency, a whole processor.
+    /// Polls the port again and again: this gives the shortest latency and takes a whole processor.
     Spin,
     /// Spins for this long, then sleeps until something arrives.
     SpinThenSleep(Duration),
-    /// Sleeps at once.
+    /// Sleeps immediately.
     Sleep,
 }
 
-/// An endpoint to be opened.
+/// The options of an endpoint to be opened.
 #[derive(Clone, Debug)]
 pub struct EndpointOptions {
     /// Name of the interface; `None`: the first that can be used.
@@ -38,7 +38,7 @@ pub struct EndpointOptions {
     /// The bytes of unexpected messages that are kept, their descriptions included. At the limit acknowledgements stop,
     /// so that senders wait. A receive for a message behind those that wait gets it when others took some.
     pub unexpected_bytes_max: u64,
-    /// What blocking calls do.
+    /// The behaviour of blocking calls.
     pub waiting: Waiting,
     /// The process's helper thread makes progress while the program computes.
     pub progress: bool,
@@ -63,17 +63,17 @@ pub struct EndpointOptions {
     pub others_by_frames: bool,
     /// Medium messages are copied, so that they complete before they are acknowledged.
     pub copies_mediums: bool,
-    /// Sends that may be complete for the program and not acknowledged.
+    /// At most this many sends may be complete for the program and not acknowledged.
     pub early_completed_max: u32,
-    /// Messages that may wait for an acknowledgement before one is sent at once.
+    /// This many messages may wait for an acknowledgement before one is sent immediately.
     pub ack_messages_max: u16,
-    /// After this long without an answer a request is given up.
+    /// A request is given up after this time without an answer.
     pub give_up: Duration,
     /// Packets that are lost on purpose, for tests: of each kind one of n outgoing ones on average.
     pub packet_loss: Vec<(Lost, u32)>,
 }
 
-/// Between two resends, as the reference has it: what turns a number of resends into a time.
+/// The reference's interval between two resends, which turns a number of resends into a time.
 const RESEND_MS: u64 = 500;
 
 impl Default for EndpointOptions {
@@ -138,7 +138,7 @@ fn packet_loss(text: &str) -> Vec<(Lost, u32)> {
 
 /// Longest message that is always sent eagerly, in bytes.
 const INLINE_LEN_MAX: u32 = 128;
-/// Default of the same threshold for endpoints of one host, in bytes.
+/// The default of that threshold for endpoints of one host, in bytes.
 const SHARED_RNDV_THRESHOLD: u32 = 4096;
 const SHARED_RNDV_THRESHOLD_MAX: u32 = crate::local::PAYLOAD_LEN_MAX as u32;
 

@@ -17,11 +17,11 @@ struct Registration {
     used: u64,
 }
 
-/// What the engine of one endpoint knows.
+/// The registrations that the engine of one endpoint has.
 #[derive(Debug, Default)]
 pub(crate) struct Registrations {
     list: Vec<Registration>,
-    /// They stay when their receive is over, until the program says that the memory is gone.
+    /// Registrations stay when their receive is over, until the program says that the memory is gone.
     pub(crate) kept: bool,
     uses: u64,
 }

@@ -1,4 +1,4 @@
-//! Requests of an endpoint and the order in which they completed.
+//! The requests of an endpoint and the order in which they completed.
 
 use ether::MacAddr;
 use mxoe::{
@@ -13,10 +13,10 @@ use crate::{
     store::Source,
 };
 
-/// Requests of an endpoint at once: what an unbounded loop of postings ends at.
+/// At most this many requests of an endpoint exist at once: this ends an unbounded loop of postings.
 const REQUESTS_MAX: u32 = 1 << 20;
 
-/// Failures kept for a program that asks for them: more say nothing more.
+/// At most this many failures are kept for a program that asks for them: more say nothing more.
 const UNHEARD_MAX: usize = 64;
 
 /// Names a request of one endpoint until its completion was taken.
@@ -24,12 +24,12 @@ const UNHEARD_MAX: usize = 64;
 pub struct Request(pub(crate) Key);
 
 impl Request {
-    /// The request as a number below 2⁵⁶.
+    /// Returns the request as a number below 2⁵⁶.
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The request that [`Request::to_bits`] gave; of other numbers one that no endpoint knows, or another one.
+    /// Returns the request that [`Request::to_bits`] gave; of other numbers one that no endpoint knows, or another one.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -42,7 +42,7 @@ impl Request {
 pub struct Address {
     pub(crate) mac: [u8; 6],
     pub(crate) endpoint: u8,
-    /// Which endpoint of this process knows it so.
+    /// The endpoint of this process that knows the remote one by this address.
     pub(crate) opened_by: u8,
     pub(crate) partner: u32,
     pub(crate) session: u32,
@@ -54,17 +54,17 @@ pub(crate) const LOCAL_BASE: u32 = u32::MAX - 1 - weft_authority::ENDPOINTS as u
 pub(crate) const PARTNER_SELF: u32 = u32::MAX;
 
 impl Address {
-    /// The interface's address.
+    /// Returns the address of the interface.
     pub const fn mac(&self) -> MacAddr {
         MacAddr(self.mac)
     }
 
-    /// The endpoint number.
+    /// Returns the endpoint number.
     pub const fn endpoint(&self) -> u8 {
         self.endpoint
     }
 
-    /// The number of an endpoint of this host.
+    /// Returns the number of an endpoint of this host.
     pub(crate) const fn local_endpoint(&self) -> Option<u8> {
         if self.partner >= LOCAL_BASE && self.partner < PARTNER_SELF {
             Some((self.partner - LOCAL_BASE) as u8)
@@ -73,19 +73,21 @@ impl Address {
         }
     }
 
-    /// Which endpoint of this process knows the remote one by this address: a number that no two open endpoints share.
+    /// Returns the number of the endpoint of this process that knows the remote one by this address. No two open
+    /// endpoints share a number.
     pub const fn opened_by(&self) -> u8 {
         self.opened_by
     }
 
-    /// The address as two words, which mean nothing but themselves.
+    /// Returns the address as two words, which mean nothing but themselves.
     pub const fn to_words(&self) -> [u64; 2] {
         let [a, b, c, d, e, f] = self.mac;
         let first = u64::from_be_bytes([a, b, c, d, e, f, self.endpoint, self.opened_by]);
         [first, (self.partner as u64) << 32 | self.session as u64]
     }
 
-    /// The address that [`Address::to_words`] gave; of other words an address that no endpoint knows, or another one's.
+    /// Returns the address that [`Address::to_words`] gave; of other words an address that no endpoint knows, or
+    /// another one's.
     pub const fn from_words([first, second]: [u64; 2]) -> Self {
         let [a, b, c, d, e, f, endpoint, opened_by] = first.to_be_bytes();
         Self {
@@ -97,13 +99,13 @@ impl Address {
         }
     }
 
-    /// The session of the remote endpoint.
+    /// Returns the session of the remote endpoint.
     pub const fn session(&self) -> u32 {
         self.session
     }
 }
 
-/// What a request is.
+/// The kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// A message to be sent.
@@ -117,9 +119,9 @@ pub enum RequestKind {
 /// How a request ended, or what a probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// How.
+    /// How the request ended.
     pub code: StatusCode,
-    /// Where from, or where to; what was connected to.
+    /// The source, the destination, or the endpoint that was connected to.
     pub address: Option<Address>,
     /// Match information of the message, or as given.
     pub match_info: u64,
@@ -127,15 +129,15 @@ pub struct Status {
     pub length: u32,
     /// Bytes that were transferred.
     pub transferred: u32,
-    /// What was given at posting.
+    /// The context that was given at posting.
     pub context: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// A receive in the queue, which can be cancelled, or anything else that goes on.
+    /// The request goes on. A receive is in the queue and can be cancelled.
     Pending,
-    /// A receive that has its message.
+    /// The receive has its message.
     Matched,
     Done,
 }
@@ -147,13 +149,13 @@ pub(crate) struct Entry {
     pub(crate) status: Status,
     /// A receive's buffer.
     pub(crate) memory: Segments,
-    /// Whose message a receive got.
+    /// The sender of a receive's message.
     pub(crate) source: Option<Source>,
     pub(crate) posted: Option<PostedId>,
     pub(crate) send: Option<SendId>,
-    /// How long a receive's transfer may take, if not as long as others.
+    /// The time limit of a receive's transfer, if the general one does not apply.
     pub(crate) give_up_ns: Option<u64>,
-    /// A send's data are safe elsewhere.
+    /// The data of a send is safe elsewhere.
     pub(crate) buffered: bool,
     /// The batch in which a send was deferred, or 0.
     pub(crate) batch: u32,
@@ -163,7 +165,7 @@ pub(crate) struct Entry {
     previous: Option<Key>,
 }
 
-/// What is left of a request that is over.
+/// The remaining parts of a request that is over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub(crate) status: Status,
@@ -176,7 +178,7 @@ pub(crate) struct Requests {
     entries: Slab<Entry>,
     first_done: Option<Key>,
     last_done: Option<Key>,
-    /// How requests failed whose completion is not taken.
+    /// The ends of failed requests whose completion is not taken.
     unheard: Vec<StatusCode>,
     /// The number of completions so far: a sleeper checks whether it changed.
     pub(crate) completions: u64,
@@ -233,7 +235,7 @@ impl Requests {
         self.entries.get_mut(key)
     }
 
-    /// A send is over as soon as it is posted: its bytes are safe elsewhere.
+    /// Completes a send as soon as it is posted: its bytes are safe elsewhere.
     #[inline]
     pub(crate) fn complete_early(&mut self, key: Key) {
         self.complete_with(key, StatusCode::Success, |entry| {
@@ -242,7 +244,7 @@ impl Requests {
         });
     }
 
-    /// The request is over. Its status says how, but for the code.
+    /// Completes a request. Its status is set already, except for the code.
     #[inline]
     pub(crate) fn complete(&mut self, key: Key, code: StatusCode) {
         self.complete_with(key, code, |_| ());
@@ -273,7 +275,7 @@ impl Requests {
         self.last_done = Some(key);
     }
 
-    /// The bytes of a send are safe elsewhere.
+    /// Notes that the bytes of a send are safe elsewhere.
     #[inline]
     pub(crate) fn set_buffered(&mut self, key: Key) {
         if let Some(entry) = self.entries.get_mut(key) {
@@ -281,13 +283,13 @@ impl Requests {
         }
     }
 
-    /// A send is over.
+    /// Completes a send.
     #[inline]
     pub(crate) fn complete_send(&mut self, key: Key, code: StatusCode, transferred: u32) {
         self.complete_with(key, code, |entry| entry.status.transferred = transferred);
     }
 
-    /// Something ended whose completion is not taken.
+    /// Notes the failure of a request whose completion is not taken.
     pub(crate) fn unheard(&mut self, code: StatusCode) {
         if code.is_failure() && self.unheard.len() < UNHEARD_MAX {
             self.unheard.push(code);
@@ -329,7 +331,7 @@ impl Requests {
         Some(taken)
     }
 
-    /// Takes what stands between these two out of the completed ones.
+    /// Takes the request between these two out of the completed ones.
     #[inline]
     fn unlink(&mut self, previous: Option<Key>, next: Option<Key>) {
         match previous.and_then(|previous| self.entries.get_mut(previous)) {
@@ -342,7 +344,7 @@ impl Requests {
         }
     }
 
-    /// The oldest completed request that matches.
+    /// Finds the oldest completed request that matches.
     pub(crate) fn first_done(&self, selector: Selector) -> Option<Key> {
         let mut at = self.first_done;
         while let Some(key) = at {
@@ -355,7 +357,7 @@ impl Requests {
         None
     }
 
-    /// The program will not ask for the completion.
+    /// Notes that the program will not ask for the completion.
     pub(crate) fn forget(&mut self, key: Key) -> bool {
         let Some(entry) = self.entries.get_mut(key) else {
             return false;

@@ -1,4 +1,4 @@
-//! What the threads of an endpoint share: those of the program that call the library, and the helper thread.
+//! The state that the threads of an endpoint share: those of the program that call the library, and the helper thread.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -15,14 +15,14 @@ use weft_authority::Session;
 
 use crate::{Address, Board, Waiting, clock, core::Core, handler::Handlers, helper};
 
-/// What one thread at a time may touch of an endpoint: its state, and what the program is called for.
+/// The part of an endpoint behind its lock: its state, and the program's handlers.
 pub(crate) struct Guarded {
     core: Core,
     pub(crate) handlers: Handlers,
 }
 
 impl Guarded {
-    /// An endpoint without handlers.
+    /// Makes an endpoint without handlers.
     pub(crate) fn new(core: Core) -> Self {
         Self {
             core,
@@ -47,7 +47,7 @@ impl DerefMut for Guarded {
 
 pub(crate) type Locked<'a> = MutexGuard<'a, Guarded>;
 
-/// What becomes readable when an endpoint has something to do.
+/// The descriptors that become readable when an endpoint has something to do.
 pub(crate) struct Descriptors {
     /// Readable when frames are there, as the port promises.
     pub(crate) port: OwnedFd,
@@ -57,7 +57,7 @@ pub(crate) struct Descriptors {
     pub(crate) others: Option<OwnedFd>,
 }
 
-/// What the helper thread and the threads of the program tell each other of an endpoint.
+/// The messages between the helper thread and the threads of the program about an endpoint.
 pub(crate) struct Helped {
     /// The helper thread makes progress here.
     pub(crate) is_wanted: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Helped {
 }
 
 impl Helped {
-    /// The program makes progress at `now`.
+    /// Makes the initial state: the program makes progress at `now`.
     pub(crate) const fn new(is_wanted: bool, now: Time) -> Self {
         Self {
             is_wanted,
@@ -92,16 +92,16 @@ pub(crate) struct Shared {
     /// The number of calls of `wakeup`.
     pub(crate) wakeups: AtomicU64,
     pub(crate) waiting: Waiting,
-    /// Threads that want the lock: a thread that spins lets them have it.
+    /// The number of threads that want the lock: a thread that spins lets them have it.
     pub(crate) wanting: AtomicU32,
-    /// Threads of the program inside a call.
+    /// The number of the program's threads inside a call.
     pub(crate) inside: AtomicU32,
     pub(crate) helped: Helped,
     /// A blocking connect has every endpoint of the process served.
     pub(crate) connects_for_all: bool,
-    /// Closed: the connection to the authority ends.
+    /// The endpoint is closed: the connection to the authority ends.
     pub(crate) over: AtomicBool,
-    /// Its successor is asked for the endpoint, by a thread that has the session and may wait for seconds.
+    /// A thread that has the session asks the authority's successor for the endpoint, which may take seconds.
     pub(crate) sought: Arc<AtomicBool>,
     pub(crate) session: Option<Arc<Mutex<Session>>>,
     pub(crate) board: Option<Board>,
@@ -111,7 +111,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The endpoint's state, as soon as no other thread has it.
+    /// Returns the endpoint's state, as soon as no other thread has it.
     pub(crate) fn lock(&self) -> Locked<'_> {
         if let Ok(core) = self.core.try_lock() {
             return core;
@@ -128,7 +128,7 @@ impl Shared {
         self.process != getpid()
     }
 
-    /// The endpoint's number.
+    /// Returns the endpoint's number.
     pub(crate) const fn own_endpoint(&self) -> u8 {
         self.own.endpoint
     }

@@ -1,5 +1,5 @@
-//! Threads asleep on an endpoint. Each has an event of its own: one that several share could only be cleared by the last of
-//! them, and until then would keep all others from sleeping.
+//! The threads that sleep on an endpoint. Each has an event of its own: a shared one could only be cleared by the last
+//! of its threads, and until then would keep all others from sleeping.
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
@@ -7,18 +7,18 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Error;
 
-/// Events of an endpoint, at most: more threads than block on one at once.
+/// At most this many events per endpoint: more threads than block on one at once.
 const EVENTS_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
     Asleep,
-    /// Asleep, and its event is readable.
+    /// The thread sleeps, and its event is readable.
     Woken,
 }
 
-/// Where a thread sleeps.
+/// The place where a thread sleeps.
 #[derive(Debug)]
 pub(crate) struct Place {
     at: usize,
@@ -26,12 +26,12 @@ pub(crate) struct Place {
     pub(crate) event: Arc<OwnedFd>,
 }
 
-/// Who sleeps; behind the endpoint's lock.
+/// The sleeping threads; this is behind the endpoint's lock.
 #[derive(Debug)]
 pub(crate) struct Sleepers {
-    /// As many as ever slept at once, and at least one: a single thread always finds its own.
+    /// As many events as threads ever slept at once, and at least one: a single thread always finds its own.
     events: Vec<(Arc<OwnedFd>, State)>,
-    /// Threads asleep that were not woken yet.
+    /// The number of sleeping threads that were not woken yet.
     asleep: u32,
 }
 
@@ -51,7 +51,7 @@ impl Sleepers {
         })
     }
 
-    /// A thread is about to sleep. `None`: there is no event for it.
+    /// Enters a thread that is about to sleep. `None`: there is no event for it.
     pub(crate) fn enter(&mut self) -> Option<Place> {
         let free = self.events.iter().position(|(_, state)| *state == State::Free);
         let at = match free {
@@ -71,7 +71,7 @@ impl Sleepers {
         })
     }
 
-    /// It is up again.
+    /// Notes that a thread is up again.
     pub(crate) fn leave(&mut self, place: Option<Place>) {
         let Some(place) = place else { return };
         let (event, state) = &mut self.events[place.at];

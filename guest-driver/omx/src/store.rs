@@ -18,7 +18,7 @@ use crate::{
 
 /// At most this many transfers run at once: sends and receives that the engine knows by name.
 const TRANSFERS_MAX: u32 = 1 << 20;
-/// Bytes copied at once from one place of the program to another.
+/// This many bytes are copied at once from one place of the program to another.
 const PIECE_LEN: u32 = 64 << 10;
 /// Tokens of transfers have this bit, tokens of requests do not.
 const TRANSFER: Token = 1 << 63;
@@ -51,47 +51,47 @@ impl Source {
     }
 }
 
-/// A long message that another program of this host announced: where its bytes are there.
+/// A long message that another program of this host announced, and the place of its bytes in that program.
 #[derive(Debug)]
 pub(crate) struct LocalLarge {
-    /// Which conversation with it.
+    /// The number of the pair that announced it.
     pub(crate) pair: u64,
-    /// The other side's name of it.
+    /// The name that the other side gave it.
     pub(crate) id: u64,
-    /// Messages that the other side had announced and given up before this one.
+    /// The number of messages that the other side had announced and given up before this one.
     pub(crate) withdrawn: u32,
-    /// Addresses and lengths.
+    /// The addresses and lengths of the bytes.
     pub(crate) list: Box<[(u64, u64)]>,
 }
 
-/// What became of an announced message.
+/// The fate of an announced message.
 #[derive(Debug)]
 pub(crate) enum LocalArrival {
     Matched {
         request: Key,
-        /// Bytes that the receive takes.
+        /// The bytes that the receive takes.
         wanted: u32,
         large: LocalLarge,
     },
     Kept,
-    /// No room.
+    /// There is no room.
     Refused,
 }
 
-/// What an announced message counts among the unexpected ones, beside its list.
+/// An announced message counts so much among the unexpected ones, besides its list.
 const ANNOUNCED_BYTES: usize = 64;
 
 #[derive(Debug)]
 pub(crate) enum UnexpBody {
     Whole(Box<[u8]>),
-    /// Still arriving under the name of a transfer.
+    /// The message still arrives, under the name of a transfer.
     Partial(Key, Box<[u8]>),
     Large(LargeId),
-    /// In another program of this host.
+    /// The message is in another program of this host.
     LargeLocal(LocalLarge),
-    /// From the endpoint itself: the send completes when it is matched.
+    /// The message is from the endpoint itself: the send completes when it is matched.
     Own(Key, Box<[u8]>),
-    /// From the endpoint itself, when there was no room for a copy: the bytes are where the program has them.
+    /// The message is from the endpoint itself, and there was no room for a copy: the bytes stay with the program.
     OwnInPlace(Key, Segments),
 }
 
@@ -108,7 +108,7 @@ pub(crate) enum Transfer {
     Send { request: Option<Key>, bytes: SendBytes },
     /// Bytes go to a request's buffer. `pulled`: they come directly from frames, not from packets kept since earlier.
     Receive { request: Key, pulled: bool },
-    /// To an unexpected message that arrives in fragments. `None` until it has its name.
+    /// Bytes go to an unexpected message that arrives in fragments. `None` until it has its name.
     Unexpected { id: Option<UnexpectedId> },
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct Store {
     /// Unexpected messages that the handler has not seen; kept only while there is one.
     pub(crate) unseen: Vec<UnexpectedId>,
     pub(crate) has_handler: bool,
-    /// Done before a frame goes back to the port.
+    /// Copies that must be finished before a frame goes back to the port.
     pub(crate) copies: Copies,
 }
 
@@ -148,7 +148,7 @@ impl Store {
         }
     }
 
-    /// A receive has found its message. How many bytes it takes.
+    /// Matches a receive with its message, and returns how many bytes it takes.
     pub(crate) fn matched(&mut self, request: Key, source: Source, match_info: u64, length: u32) -> u32 {
         let Some(entry) = self.requests.get_mut(request) else {
             return 0;
@@ -161,7 +161,7 @@ impl Store {
         entry.memory.len().min(length)
     }
 
-    /// A matched receive has all it gets.
+    /// Completes a matched receive that has all it gets.
     pub(crate) fn received(&mut self, request: Key, code: StatusCode, transferred: u32) {
         let Some(entry) = self.requests.get_mut(request) else {
             return;
@@ -186,7 +186,7 @@ impl Store {
         self.received(request, StatusCode::Success, data.len() as u32);
     }
 
-    /// A message from the endpoint itself is received, from where the program has it.
+    /// Receives a message from the endpoint itself, from where the program has it.
     pub(crate) fn receive_from(&mut self, request: Key, message: &Segments) {
         if let Some(entry) = self.requests.get_mut(request) {
             let wanted = entry.memory.len().min(message.len());
@@ -251,7 +251,8 @@ impl Store {
         }
     }
 
-    /// A short message from another endpoint of this host, whose bytes `read` gives. False: no room for it now.
+    /// Takes a short message from another endpoint of this host, whose bytes `read` gives. False: there is no room for
+    /// it now.
     #[inline]
     pub(crate) fn arrive_local(
         &mut self,
@@ -277,7 +278,7 @@ impl Store {
         self.keep(source, match_info, length, body, length as usize)
     }
 
-    /// A long one.
+    /// Takes the announcement of a long message from another endpoint of this host.
     pub(crate) fn announced_local(
         &mut self,
         source: Source,
@@ -313,7 +314,7 @@ impl Store {
         true
     }
 
-    /// A connect to another endpoint of this host has its answer.
+    /// Completes a connect to another endpoint of this host.
     pub(crate) fn connected_local(&mut self, request: Key, source: Option<Source>, code: StatusCode) {
         if let Some(entry) = self.requests.get_mut(request)
             && code == StatusCode::Success
@@ -323,7 +324,7 @@ impl Store {
         self.requests.complete(request, code);
     }
 
-    /// What this pair announced cannot be had any more.
+    /// Forgets what this pair announced, because it cannot be had any more.
     pub(crate) fn forget_announced(&mut self, pair: u64) {
         let of_pair = |message: &Unexp| matches!(&message.body, UnexpBody::LargeLocal(large) if large.pair == pair);
         self.table.unexpected.remove_if(of_pair, |_| {});

@@ -16,12 +16,12 @@ use tracing::{
 
 use crate::{clock, environment::say};
 
-/// Lines at once, and then one in a second: what others do to a program must not fill its log.
+/// This many lines may be shown at once, and then one in a second: what others do to a program must not fill its log.
 const LINES_MAX: u32 = 32;
 const LINE_EVERY_NS: u64 = 1_000_000_000;
 
-/// Shows warnings and errors of the library on stderr from now on, in the form of [`crate::say`]. A program that has a subscriber of
-/// its own keeps that.
+/// Shows warnings and errors of the library on stderr from now on, in the form of [`crate::say`]. A program with a
+/// subscriber of its own keeps it.
 pub fn show_warnings() {
     // There is a subscriber already: the program's, or that of an earlier call.
     let _ = tracing::subscriber::set_global_default(Lines(|line: &str| {
@@ -46,16 +46,16 @@ static ALLOWANCE: Mutex<Allowance> = Mutex::new(Allowance {
     since: Time::ZERO,
 });
 
-/// How many lines may be shown now.
+/// The number of lines that may be shown now.
 struct Allowance {
     left: u32,
     left_out: u32,
-    /// Up to when lines were added.
+    /// The time up to which lines were added.
     since: Time,
 }
 
 impl Allowance {
-    /// Whether one more may be shown.
+    /// Takes one line from the allowance, and returns whether there was one.
     fn take(&mut self, now: Time) -> bool {
         let more = now.nanos_since(self.since) / LINE_EVERY_NS;
         if more > 0 {
@@ -69,7 +69,7 @@ impl Allowance {
     }
 }
 
-/// What is done with a line. It knows no spans: the library opens none.
+/// A subscriber that hands over each line. It knows no spans: the library opens none.
 struct Lines<F>(F);
 
 impl<F: Fn(&str) + 'static> Subscriber for Lines<F> {
@@ -108,7 +108,7 @@ impl<F: Fn(&str) + 'static> Subscriber for Lines<F> {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// An event's sentence, and what else it has.
+/// The sentence of an event, and its fields.
 #[derive(Default)]
 struct Line {
     message: String,

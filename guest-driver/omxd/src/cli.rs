@@ -115,13 +115,14 @@ impl Arguments {
 }
 
 impl Arguments {
-    /// The interface.
+    /// Returns the interface.
     pub fn interface(&self) -> &str {
         // One of them is there (`read`); the command line's counts before the environment's.
         self.named.as_deref().or(self.interface.as_deref()).unwrap_or_default()
     }
 
-    /// The command line and the environment, where an empty variable counts as none; ends the process where they make no sense.
+    /// Reads the command line and the environment, where an empty variable counts as none; ends the process where they
+    /// make no sense.
     pub fn read() -> Self {
         let mut command = Self::command().mut_args(|argument| {
             let set = argument.get_env().map(env::var_os);

@@ -90,7 +90,7 @@ pub struct DaemonOptions {
 }
 
 impl DaemonOptions {
-    /// The defaults for an interface.
+    /// Makes the default options for an interface.
     pub fn new(interface: &str) -> Self {
         Self {
             interface: interface.to_owned(),
@@ -533,7 +533,7 @@ struct Sharing {
     _lookup: SharedLookup,
 }
 
-/// The authority's own port, for all that is not for the endpoints in `open`.
+/// Opens the authority's own port, for all frames that are not for the endpoints in `open`.
 fn open_port(interface: &str, ether_type: EtherType, open: u32) -> Result<AfPacket, NetifError> {
     let own_ring = AfPacketOptions {
         ring_len: OWN_RING_LEN,

@@ -62,7 +62,7 @@ impl Endpoints {
         self.limit
     }
 
-    /// A bit for each number that is taken.
+    /// Returns a bit for each number that is taken.
     pub(crate) fn open(&self) -> u32 {
         let taken = |owner: &Owner| !matches!(owner, Owner::Free);
         (0..ENDPOINTS)
@@ -79,7 +79,7 @@ impl Endpoints {
         matches!(self.owners.get(usize::from(number)), Some(Owner::Before { .. }))
     }
 
-    /// The connection that has this number.
+    /// Returns the connection that has this number.
     pub(crate) fn connection_of(&self, number: u8) -> Option<u64> {
         match self.owners.get(usize::from(number)) {
             Some(Owner::Client { connection, .. }) => Some(*connection),
@@ -87,7 +87,7 @@ impl Endpoints {
         }
     }
 
-    /// The number that this connection has.
+    /// Returns the number that this connection has.
     pub(crate) fn number_of(&self, connection: u64) -> Option<u8> {
         (0..ENDPOINTS).find(|number| self.connection_of(*number) == Some(connection))
     }

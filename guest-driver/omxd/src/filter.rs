@@ -168,7 +168,7 @@ mod tests {
         run(program, frame) != 0
     }
 
-    /// What the kernel does with the few instructions used here.
+    /// Runs a program as the kernel does, for the few instructions used here.
     fn run(program: &[I], frame: &[u8]) -> u32 {
         run_as(libc::PACKET_HOST, program, frame)
     }
@@ -240,7 +240,7 @@ mod tests {
         Members { data: true, sink: true },
     ];
 
-    /// Sockets of an endpoint in a group.
+    /// Returns how many sockets an endpoint has in a group.
     fn size(members: Members) -> u32 {
         1 + u32::from(members.data) + u32::from(members.sink)
     }

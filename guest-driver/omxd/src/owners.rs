@@ -32,7 +32,7 @@ impl Program {
         }
     }
 
-    /// Its number, as the authority saw it.
+    /// Returns the program's number, as the authority saw it.
     pub(crate) const fn pid(&self) -> u32 {
         self.pid
     }
@@ -53,12 +53,12 @@ impl Program {
     }
 }
 
-/// The namespace in which this process sees the numbers of others; 0 where it cannot say.
+/// Returns the namespace in which this process sees the numbers of others; 0 where it cannot say.
 fn own_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// When a process began (`proc(5)`: field 22; the second one, its name in brackets, may contain anything).
+/// Returns when a process began (`proc(5)`: field 22; the second one, its name in brackets, may contain anything).
 fn began(pid: u32) -> Option<u64> {
     let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     line.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()

@@ -19,7 +19,7 @@ use netif::Interface;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use weft_authority::{OmxdError, PeerTableWriter, Place, START_LIMIT, Settings, replace_on_demand};
 
-/// The preset that was asked for, or the native one that fits; it must fit the MTU.
+/// Chooses the preset that was asked for, or the native one that fits; it must fit the MTU.
 pub(crate) fn choose_preset(interface: &Interface, wanted: Option<Preset>) -> Result<Preset, OmxdError> {
     let frame_len_max = interface.mtu + ETHERNET_HEADER_LEN;
     let fits = |preset: Preset| preset.sizes().frame_len_max() as usize <= frame_len_max;
@@ -102,7 +102,7 @@ pub(crate) fn own_table(place: &Place, interface: &Interface, on_demand: bool) -
     }
 }
 
-/// Differs from start to start, so that others notice that this board began anew.
+/// Draws a number that differs from start to start, so that others notice that this board began anew.
 pub(crate) fn begin_serial() -> u32 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.subsec_nanos() ^ since.as_secs() as u32)
@@ -129,7 +129,7 @@ pub(crate) fn listen_at(place: &Place, group: Option<u32>, connections_max: usiz
     Ok(listener)
 }
 
-/// The number of a group, as the system's file has it.
+/// Finds the number of a group in the system's file.
 pub(crate) fn group_id(name: &str) -> Option<u32> {
     let groups = fs::read_to_string("/etc/group").ok()?;
     groups.lines().find_map(|line| {

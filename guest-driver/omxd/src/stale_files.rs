@@ -14,9 +14,9 @@ use std::{
 use netif::{Interface, NetifError};
 use weft_authority::{Place, own_file};
 
-/// At most so many files are checked: far more than a host has interfaces. Further ones are checked by a later start.
+/// At most this many files are checked: far more than a host has interfaces. Further ones are checked by a later start.
 const FILES_MAX: usize = 4096;
-/// So many interfaces of namespaces without a visible process keep their files, 128 KiB each, the newest ones. Such a
+/// This many interfaces of namespaces without a visible process keep their files, 128 KiB each, the newest ones. Such a
 /// namespace may still be in use, by a process that cannot be inspected, and its next authority finds its peers under
 /// their old numbers.
 const UNSEEN_MAX: usize = 16;
@@ -99,7 +99,7 @@ fn remove(dir: &Path, other: &Other) -> bool {
     true
 }
 
-/// The network namespaces that some process is seen in, or that have a name.
+/// Lists the network namespaces that some process is seen in, or that have a name.
 fn living_namespaces() -> HashSet<u64> {
     let processes = fs::read_dir("/proc").into_iter().flatten();
     let namespaces = processes.filter_map(|process| {

@@ -132,7 +132,7 @@ impl Veth {
         self.change(name, &[if up { "up" } else { "down" }]);
     }
 
-    /// Changes one end, as `ip link set` wants to be told.
+    /// Changes one end, with settings for `ip link set`.
     ///
     /// # Panics
     /// When `ip` fails.
@@ -172,7 +172,7 @@ pub fn set_option<T: Copy>(socket: BorrowedFd<'_>, level: i32, option: i32, valu
     }
 }
 
-/// By what others could join the group of a packet socket, an option's value; 0 where it is in none.
+/// Returns the option's value by which others could join the group of a packet socket; 0 where it is in none.
 ///
 /// # Panics
 /// When it is no packet socket.

@@ -8,7 +8,7 @@ use ether::{MacAddr, Time};
 use super::{Authority, AuthorityEvent, Counter, Head, Peers, RAW_QUEUE_MAX};
 use crate::wire::Announcement;
 
-/// So many announcements are made at the start, and whenever a board is new.
+/// This many announcements are made at the start, and whenever a board is new.
 const QUICK: u8 = 8;
 /// The interval between these announcements.
 const QUICK_NS: u64 = 1_000_000_000;
@@ -123,5 +123,5 @@ impl Authority {
     }
 }
 
-/// So many zero bytes before the address distinguish an announcement from other RAW frames.
+/// This many zero bytes before the address distinguish an announcement from other RAW frames.
 const ANNOUNCEMENT_ZEROS: usize = 15;

@@ -35,9 +35,9 @@ pub struct AuthorityConfig {
 
 /// The default number of endpoints of an interface (1.3).
 pub const ENDPOINTS_DEFAULT: u16 = 32;
-/// At most so many frames wait to be sent; beyond, answers are left out and asked for again.
+/// At most this many frames wait to be sent; beyond, answers are left out and asked for again.
 const ANSWERS_MAX: usize = 1024;
-/// At most so many RAW frames wait for the mapping daemon (9.1).
+/// At most this many RAW frames wait for the mapping daemon (9.1).
 const RAW_QUEUE_MAX: usize = 32;
 /// Queries of a peer's name are repeated after this long (9.3).
 const QUERY_REPEAT_NS: u64 = 5_000_000_000;

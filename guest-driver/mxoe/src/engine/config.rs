@@ -150,7 +150,7 @@ pub struct Timing {
     pub ack_delay_ns: u64,
     /// The acknowledgement delay towards peers that agreed on a short one (section 17).
     pub ack_delay_short_ns: u64,
-    /// So many newly complete messages are acknowledged immediately (`OMX_NOTACKED_MAX`). Towards peers that agreed on
+    /// This many newly complete messages are acknowledged immediately (`OMX_NOTACKED_MAX`). Towards peers that agreed on
     /// the short delay, messages of up to 128 bytes count a quarter as long as no other is among them.
     pub ack_messages_max: u16,
     /// Shortest retransmission time-out towards foreign peers.

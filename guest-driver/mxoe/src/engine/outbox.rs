@@ -48,7 +48,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Makes an outbox for at most so many short packets.
+    /// Makes an outbox for at most `control_max` short packets.
     pub(super) const fn new(control_max: u32) -> Self {
         Self {
             control: VecDeque::new(),

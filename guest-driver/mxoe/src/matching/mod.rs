@@ -74,7 +74,7 @@ pub struct MatchTable<R, U> {
     pub unexpected: Unexpected<U>,
 }
 
-/// So many bytes of unexpected messages are kept by default.
+/// This many bytes of unexpected messages are kept by default.
 pub const UNEXPECTED_BYTES_DEFAULT: u64 = 64 << 20;
 
 impl<R, U> MatchTable<R, U> {

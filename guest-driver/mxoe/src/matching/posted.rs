@@ -11,7 +11,7 @@ use crate::engine::{
     slab::{NIL, Slab},
 };
 
-/// At most so many masks are looked up by hash; receives with further ones are searched one by one.
+/// At most this many masks are looked up by hash; receives with further ones are searched one by one.
 const CLASSES_MAX: usize = 16;
 
 /// Names a posted receive until it is taken or cancelled.

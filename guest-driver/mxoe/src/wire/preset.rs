@@ -157,8 +157,8 @@ impl Preset {
     /// Every named preset.
     pub const ALL: [Self; 3] = [Self::Wire, Self::Native1500, Self::Native9000];
 
-    /// Native mode with a longest frame of `frame_len_max` bytes, Ethernet header included, and `block_frames` replies per pull block.
-    /// A named preset with the same sizes is the same: peers compare what stands for it in a CONNECT.
+    /// Makes native mode with a longest frame of `frame_len_max` bytes, Ethernet header included, and `block_frames`
+    /// replies per pull block. Sizes of a named preset give that preset: peers compare its code in a CONNECT.
     ///
     /// # Errors
     /// [`SizesError`] if a number is outside what the protocol can carry.

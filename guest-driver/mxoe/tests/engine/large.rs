@@ -1,4 +1,4 @@
-//! When a large send is over, and who says so (6.5).
+//! The end of a large send, and the packet that reports it (6.5).
 
 use ether::MacAddr;
 use mxoe::{

@@ -1,4 +1,5 @@
-//! Who pulls and acknowledges: two programs of one host, and the original Open-MX that never got a CONNECT and so names no session.
+//! The peers that pull and acknowledge: two programs of one host, and the original Open-MX that never got a CONNECT and
+//! so names no session.
 
 use mxoe::{
     engine::{Counter, SendOptions, Status},
@@ -38,7 +39,7 @@ fn two_programs_of_one_host_whose_pulls_have_equal_handles_both_get_their_bytes(
         let now = script.now;
         script.node.send(now, to_other, 2, LENGTH, SYNCHRONOUS);
         assert_eq!(script.one().kind(), PacketType::Rndv);
-        // The same slot and generation, as every program's first pull has, and the same range.
+        // Slot and generation as in every program's first pull, and an equal range.
         let first = script.pull(script.dialect.sizes().block_len().min(LENGTH));
         let second = Pull {
             src_endpoint: other,

@@ -196,7 +196,7 @@ impl AfPacket {
         })
     }
 
-    /// The interface's name.
+    /// Returns the interface's name.
     pub fn name(&self) -> &str {
         &self.interface.name
     }
@@ -207,7 +207,7 @@ impl AfPacket {
         }
     }
 
-    /// Tells apart the reasons for which the kernel took no frame: the port is full, or there is an error.
+    /// Distinguishes the reasons for which the kernel took no frame: the port is full, or there is an error.
     #[cold]
     fn not_sent(&self, source: std::io::Error) -> Result<usize, NetifError> {
         match source.raw_os_error() {
@@ -254,7 +254,7 @@ impl AfPacket {
         false
     }
 
-    /// The slot at the head is not for the caller.
+    /// Counts and gives back the slot at the head, which is not for the caller.
     #[cold]
     fn skip(&mut self, ours: bool) {
         *(if ours {

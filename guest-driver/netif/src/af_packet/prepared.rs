@@ -210,7 +210,7 @@ fn attach_for_good(
     socket::lock_filter(socket).map_err(io("lock the filter"))
 }
 
-/// A packet socket that receives nothing yet.
+/// Opens a packet socket that receives nothing yet.
 fn open_socket(interface: &str) -> Result<OwnedFd, NetifError> {
     socket::open().map_err(|source| match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => NetifError::NoPrivilege {

@@ -45,7 +45,7 @@ pub struct RingLayout {
 }
 
 impl RingLayout {
-    /// A ring of about `ring_len` bytes with slots for frames of `frame_len` bytes.
+    /// Lays out a ring of about `ring_len` bytes with slots for frames of `frame_len` bytes.
     pub(super) fn new(frame_len: usize, ring_len: usize) -> Self {
         let slot_len = align(FRAME_OFFSET_MAX + frame_len + VLAN_TAG_LEN);
         let block_len = BLOCK_LEN.max(slot_len.next_power_of_two());
@@ -60,12 +60,12 @@ impl RingLayout {
         self.block_len / self.slot_len
     }
 
-    /// Slots of the ring: frames that it holds.
+    /// Returns the number of slots: the frames that the ring holds.
     pub const fn slots(&self) -> usize {
         self.slots_per_block() * self.blocks
     }
 
-    /// False for numbers that no ring can have.
+    /// Whether a ring can have these numbers.
     const fn is_sound(&self) -> bool {
         self.slot_len >= FRAME_OFFSET_MAX
             && self.slot_len <= self.block_len
@@ -73,7 +73,7 @@ impl RingLayout {
             && self.block_len.checked_mul(self.blocks).is_some()
     }
 
-    /// One slot of a page: what a socket has that has no ring for frames.
+    /// Lays out a single slot of a page, for a socket that has no ring for frames.
     pub fn page() -> Self {
         let page_len = rustix::param::page_size();
         Self {
@@ -101,8 +101,8 @@ const FETCH_LEN: usize = 256;
 /// Bytes of a cache line.
 const LINE_LEN: usize = 64;
 
-/// Fetches the lines of a short frame, which another core has written, side by side: one after the other, as they are read, each
-/// takes as long as handling the frame.
+/// Fetches the cache lines of a short frame, which another core has written, all at once: fetched one after the other,
+/// as they are read, each takes as long as handling the frame.
 #[inline]
 pub(super) fn fetch_ahead(frame: &[u8]) {
     #[cfg(target_arch = "x86_64")]
@@ -189,13 +189,13 @@ impl RxRing {
         unsafe { AtomicU32::from_ptr(self.next.cast().as_ptr()) }
     }
 
-    /// True if the kernel has handed the next slot over.
+    /// Whether the kernel has handed the next slot over.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.status().load(Ordering::Acquire) & TP_STATUS_USER != 0
     }
 
-    /// The next slot, if the kernel has handed it over. It stays the user's until [`RxRing::release`].
+    /// Returns the next slot, if the kernel has handed it over. It stays the user's until [`RxRing::release`].
     #[inline]
     pub(super) fn peek(&self) -> Option<Slot<'_>> {
         if !self.is_ready() {

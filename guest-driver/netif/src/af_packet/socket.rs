@@ -14,7 +14,7 @@ use crate::{
     socket_options::{check, number_of, option_of, set_option_of},
 };
 
-/// A packet socket that receives nothing until it is bound.
+/// Opens a packet socket that receives nothing until it is bound.
 pub(super) fn open() -> io::Result<OwnedFd> {
     // SAFETY: no pointers; protocol 0 keeps frames out until the ring is in place and the socket is bound.
     let fd = unsafe {
@@ -36,7 +36,7 @@ pub(super) fn set_option<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: 
     set_option_of(socket, libc::SOL_PACKET, option, value)
 }
 
-/// The value of a number option of level SOL_PACKET.
+/// Reads the value of a number option of level SOL_PACKET.
 pub(super) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int> {
     number_of(socket, libc::SOL_PACKET, option)
 }
@@ -56,7 +56,7 @@ pub(super) fn reads_every_frame(socket: BorrowedFd<'_>) -> io::Result<bool> {
         && namespace_of(socket)? == namespace_of(open()?.as_fd())?)
 }
 
-/// From now on the socket receives frames of this EtherType from this interface and sends to it.
+/// Binds the socket: from now on it receives frames of this EtherType from this interface and sends to it.
 pub(super) fn bind(socket: BorrowedFd<'_>, index: i32, ether_type: EtherType) -> io::Result<()> {
     // SAFETY: plain data for which all zeros are valid.
     let mut address: sockaddr_ll = unsafe { mem::zeroed() };
@@ -73,7 +73,7 @@ pub(super) fn bind(socket: BorrowedFd<'_>, index: i32, ether_type: EtherType) ->
     })
 }
 
-/// Only frames that `filter` passes are received from now on.
+/// Attaches a filter: only frames that it passes are received from now on.
 pub(super) fn attach_filter(socket: BorrowedFd<'_>, filter: &[Instruction]) -> io::Result<()> {
     with_program(filter, |program| {
         set_option_of(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
@@ -102,20 +102,21 @@ pub(super) fn lock_filter(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_option_of(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1_i32)
 }
 
-/// Bytes that may wait to be sent; beyond the system's limit if the process may.
+/// Sets how many bytes may wait to be sent; beyond the system's limit if the process may.
 pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, len: usize) -> io::Result<()> {
     let len = c_int::try_from(len).unwrap_or(c_int::MAX);
     set_option_of(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &len)
         .or_else(|_| set_option_of(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &len))
 }
 
-/// Bytes that may wait to be received, the kernel's own for each frame included; fails where the process may not have so many.
+/// Sets how many bytes may wait to be received, the kernel's own for each frame included; fails where the process may
+/// not have so many.
 pub(super) fn set_receive_buffer(socket: BorrowedFd<'_>, len: usize) -> io::Result<()> {
     let len = c_int::try_from(len).unwrap_or(c_int::MAX);
     set_option_of(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &len)
 }
 
-/// Frames dropped for want of a free slot since the last call: the kernel starts from 0 each time.
+/// Takes the number of frames dropped for want of a free slot since the last call: the kernel starts from 0 each time.
 pub(super) fn take_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut stats = MaybeUninit::<libc::tpacket_stats>::zeroed();
     let mut len = size_of::<libc::tpacket_stats>() as socklen_t;

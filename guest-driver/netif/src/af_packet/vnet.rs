@@ -6,7 +6,7 @@
 //! virtio_net_hdr`); nothing else of that structure is used. The head is chosen so that the rest is one piece: memory that the
 //! receiver's core gives back and the sender's asks for again is what such frames cost most. Measured over veth (kernel 6.18): 4 MiB
 //! with heads that leave one piece take 0.90 of the time that they take with heads of 64 bytes (12 alternating rounds); frames that
-//! meet two filters with as many loads as an endpoint's and its authority's take 5.6 µs with heads of 64 bytes and 6.0 without, and
+//! pass two filters with as many loads as an endpoint's and its authority's take 5.6 µs with heads of 64 bytes and 6.0 without, and
 //! without any filter 5.2 and 5.1 (60 rounds).
 
 use std::{
@@ -30,8 +30,8 @@ const PAGE_LEN: usize = 4096;
 /// What stands before a frame: `struct virtio_net_hdr` without any offload.
 type Head = [u8; HEAD_LEN];
 
-/// Bytes of a frame of `len` bytes that are its head, so that the rest fills as few pieces of memory as can be: the kernel takes these
-/// in powers of two of pages. 0: nothing is said.
+/// Returns how many bytes of a frame of `len` bytes are its head, so that the remaining bytes fill as few pieces of
+/// memory as possible: the kernel takes these in powers of two of pages. 0 leaves it to the kernel.
 const fn head_len(len: usize) -> usize {
     if len < PAGE_LEN {
         return 0;
@@ -45,7 +45,7 @@ const fn head_len(len: usize) -> usize {
     }
 }
 
-/// What stands before the frame of these parts, in the order of this processor.
+/// Returns the bytes before the frame of these parts, in the order of this processor.
 fn head_of(parts: &[IoSlice<'_>]) -> Head {
     let len = parts.iter().map(|part| part.len()).sum();
     // Where it does not fit (the MTU of loopback may be longer), the head is merely shorter than it could be.
@@ -56,7 +56,7 @@ fn head_of(parts: &[IoSlice<'_>]) -> Head {
 /// Parts of one frame for which a send needs no memory.
 const PARTS_MAX: usize = 7;
 
-/// From now on a head stands before each frame. Before the ring is set up.
+/// Makes a head stand before each frame. It is called before the ring is set up.
 pub(super) fn enable(socket: BorrowedFd<'_>) -> io::Result<()> {
     socket::set_option(socket, libc::PACKET_VNET_HDR, &1_i32)
 }

@@ -3,7 +3,7 @@
 //!
 //! A packet socket takes a frame through the kernel's layers for packets of any protocol: its message and its parts are copied in one by
 //! one, its headers are dissected, queueing disciplines and their bypasses are asked. An AF_XDP socket copies the frame from memory that
-//! the kernel knows already, and calls the driver. Measured over veth (kernel 6.18, one core on each side, 41 alternating runs of 30,000
+//! the kernel knows already, and calls the driver. Measured over veth (kernel 6.18, one core on each side, 41 alternating rounds of 30,000
 //! frames in bursts of 32, to a packet socket without a ring): a frame of 1514 bytes takes 0.70 of the time (0.66 … 0.72), one of 174
 //! bytes 0.66 (0.64 … 0.67).
 //!

@@ -31,7 +31,7 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Nothing is sent until a [limit](Self::limit) says how long frames may be.
+    /// Makes a sender of a prepared socket. It sends nothing until a [limit](Self::limit) says how long frames may be.
     pub(crate) fn new(prepared: PreparedDirect) -> io::Result<Self> {
         let PreparedDirect { socket, memory, part } = prepared;
         if rustix::fs::fstat(&memory)?.st_size < PART_LEN as i64 {
@@ -111,7 +111,7 @@ impl Direct {
         count
     }
 
-    /// Where the next entry of the ring is, and how many are free.
+    /// Returns the place of the next entry of the ring, and how many are free.
     fn free(&self) -> (u32, usize) {
         let begin = self.producer().load(Ordering::Relaxed);
         let used = begin.wrapping_sub(self.consumer().load(Ordering::Acquire));
@@ -214,7 +214,7 @@ pub(super) struct Rings {
 unsafe impl Send for Rings {}
 
 impl Rings {
-    /// Maps those of a socket that was set up with so many entries for frames to be sent.
+    /// Maps the rings of a socket that was set up with so many entries for frames to be sent.
     pub(super) fn map(socket: BorrowedFd<'_>, entries: u32) -> io::Result<Self> {
         let offsets = ring_offsets(socket)?;
         let sends_len = offsets.tx.desc as usize + entries as usize * size_of::<xdp_desc>();

@@ -20,7 +20,7 @@ impl Core {
         Some((Request(request), self.take(request)?))
     }
 
-    /// What the first matching unexpected message is.
+    /// Describes the first matching unexpected message.
     pub(crate) fn probe(&self, selector: Selector) -> Option<Status> {
         let (match_info, message) = self.store.table.unexpected.peek(selector)?;
         Some(Status {
@@ -33,7 +33,7 @@ impl Core {
         })
     }
 
-    /// Takes back a receive without a message or a connect without an answer. Whether it could be.
+    /// Cancels a receive without a message or a connect without an answer, and returns whether it could.
     pub(crate) fn cancel(&mut self, request: Request) -> Result<bool, Error> {
         let entry = self.store.requests.get_mut(request.0).ok_or(Error::BadRequest)?;
         match entry.kind {
@@ -53,7 +53,7 @@ impl Core {
         }
     }
 
-    /// Notes what the engine tells.
+    /// Takes the engine's events.
     pub(super) fn events(&mut self) {
         while let Some(event) = self.engine.poll_event() {
             match event {
@@ -81,7 +81,7 @@ impl Core {
         }
     }
 
-    /// The address under which the program knows a partner, or the endpoint itself.
+    /// Returns the address under which the program knows a partner, or the endpoint itself.
     #[inline]
     pub(crate) fn address(&self, source: Source) -> Option<Address> {
         match source {
@@ -105,7 +105,7 @@ impl Core {
         }
     }
 
-    /// The address of a partner as it is now.
+    /// Returns the address of a partner as it is now.
     fn partner_now(&self, partner: PartnerId) -> Option<Address> {
         let (_, _, session) = self.engine.partner_address(partner)?;
         self.address(Source::Partner { partner, session })

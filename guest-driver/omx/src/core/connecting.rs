@@ -23,11 +23,11 @@ pub(crate) struct Wanted {
     pub(crate) request: Key,
 }
 
-/// Connects that wait for the authority; as many as there are requests for connects.
+/// The connects that wait for the authority; there may be as many as requests for connects.
 #[derive(Debug)]
 pub(crate) struct LateConnects {
     list: Vec<(Wanted, Time)>,
-    /// When to ask again.
+    /// The time when the authority is asked again.
     due: Time,
     /// Other endpoints of this host are reached by frames, not over shared memory.
     others_by_frames: bool,
@@ -46,14 +46,14 @@ impl LateConnects {
         (self.due != Time::MAX).then_some(self.due)
     }
 
-    /// Forgets one. False if there is none of this name.
+    /// Forgets a connect. False if there is none of this name.
     pub(crate) fn cancel(&mut self, request: Key) -> bool {
         let before = self.list.len();
         self.list.retain(|(wanted, _)| wanted.request != request);
         self.list.len() < before
     }
 
-    /// One is given up then.
+    /// Sets the time when a connect is given up.
     pub(crate) fn set_until(&mut self, request: Key, until: Time) {
         for (_, end) in self.list.iter_mut().filter(|(wanted, _)| wanted.request == request) {
             *end = until;
@@ -62,7 +62,7 @@ impl LateConnects {
 }
 
 impl Core {
-    /// A connect that has no answer yet is given up then.
+    /// Sets the time when a connect without an answer is given up.
     pub(crate) fn set_connect_until(&mut self, request: Key, until: Time) {
         if let Some(local) = &mut self.local {
             local.set_until(request, until);
@@ -81,7 +81,7 @@ impl Core {
         Ok(())
     }
 
-    /// False: the authority is needed, and away.
+    /// Tries to connect. False: the authority is needed, and away.
     fn try_connect(&mut self, wanted: Wanted) -> Result<bool, Error> {
         let Wanted {
             mac,
@@ -126,7 +126,7 @@ impl Core {
         }
     }
 
-    /// Asks again for those that wait.
+    /// Tries again to make the connects that wait.
     #[cold]
     pub(crate) fn connect_late(&mut self) {
         self.connecting.due = Time::MAX;

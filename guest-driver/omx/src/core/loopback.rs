@@ -9,7 +9,7 @@ use mxoe::wire::{Connect, ConnectKind, Dialect, Packet, endpoint_of_pull_magic};
 use super::Core;
 use crate::{Error, RequestKind, StatusCode, clock, egress::loopback::Loopback, local::Reach};
 
-/// The endpoint that a packet is for, and that it is from where it says so.
+/// Returns the endpoint that a packet is for, and the one that it is from if it says so.
 fn ends(packet: &Packet<'_>) -> (Option<u8>, Option<u8>) {
     let (to, from) = match packet {
         Packet::Tiny(p) | Packet::Small(p) => (p.dst_endpoint, p.src_endpoint),
@@ -28,12 +28,12 @@ fn ends(packet: &Packet<'_>) -> (Option<u8>, Option<u8>) {
 }
 
 impl Core {
-    /// How frames of this interface are read, whatever the two ends agreed on.
+    /// Returns the dialect in which frames of this interface are read, whatever the two ends agreed on.
     fn dialect(&self) -> Dialect {
         self.engine.config().dialect.with_marks(true)
     }
 
-    /// Frames of this interface are possible from now on.
+    /// Prepares for frames of this interface.
     pub(crate) fn loop_back(&mut self) {
         let (mac, dialect) = (self.own.mac(), self.dialect());
         self.egress.loop_back(mac, dialect);
@@ -64,7 +64,7 @@ impl Core {
         }
     }
 
-    /// Frames that turned round go where they are for.
+    /// Takes frames that turned round to their endpoints.
     pub(crate) fn deliver_looped(&mut self) {
         let dialect = self.dialect();
         loop {
@@ -108,7 +108,7 @@ impl Core {
         }
     }
 
-    /// The endpoint that a frame is for is not open.
+    /// Refuses a frame for an endpoint that is not open.
     fn refuse_looped(&mut self, frame: &[u8]) {
         let now = self.now;
         if let Some(loopback) = self.egress.loopback_mut() {
@@ -116,7 +116,7 @@ impl Core {
         }
     }
 
-    /// The next frame of this interface that has come.
+    /// Takes the next frame of this interface that has come.
     #[cold]
     pub(crate) fn next_looped(&mut self) -> Option<Vec<u8>> {
         if let Some(frame) = self.egress.loopback_mut().and_then(Loopback::poll_receive) {

@@ -1,4 +1,4 @@
-//! Everything behind an endpoint's lock: the type [`Core`], its parts, and the contract of its calls.
+//! The core of an endpoint, which is behind its lock: the type [`Core`], its parts, and the contract of its calls.
 
 use ether::Time;
 use mxoe::engine::{Counters, Engine};
@@ -27,18 +27,18 @@ use crate::{
     store::Store,
 };
 
-/// An endpoint as it is opened: what [`Core::new`] is made of.
+/// The parts of an endpoint that is opened, of which [`Core::new`] makes the core.
 pub(crate) struct Opened {
     pub(crate) engine: Engine<EndpointPeers>,
     pub(crate) store: Store,
     pub(crate) egress: Egress,
     /// Endpoints of this host, where the interface has an authority.
     pub(crate) local: Option<Local>,
-    /// Where the authority sees the counts.
+    /// The memory in which the authority sees the counts.
     pub(crate) page: Option<CounterPage>,
     pub(crate) own: Address,
     pub(crate) number: OpenNumber,
-    /// What every receive's mask must cover.
+    /// The bits that every receive's mask must cover.
     pub(crate) context_mask: u64,
     /// Medium messages are copied so that they complete early.
     pub(crate) copies_mediums: bool,
@@ -76,20 +76,20 @@ pub(crate) struct Core {
     posting: PostingRules,
     /// Threads asleep on this endpoint.
     pub(crate) sleepers: Sleepers,
-    /// Where the authority sees the counts.
+    /// The memory in which the authority sees the counts.
     pub(crate) page: Option<CounterPage>,
     pub(crate) own: Address,
-    /// When the call that holds the lock began: reading the clock costs as much as handling a frame.
+    /// The time when the call that has the lock began: reading the clock costs as much as handling a frame.
     pub(crate) now: Time,
     pub(crate) closed: bool,
-    /// Held as long as addresses of this endpoint mean something.
+    /// Kept as long as addresses of this endpoint mean something.
     _number: OpenNumber,
     /// The process that opened the endpoint.
     process: Pid,
 }
 
 impl Core {
-    /// An endpoint with nothing posted.
+    /// Makes an endpoint with nothing posted.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -115,7 +115,7 @@ impl Core {
         })
     }
 
-    /// The endpoint's counts.
+    /// Returns the endpoint's counts.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.engine.counters().clone();
         if let Some(local) = &self.local {
@@ -124,14 +124,14 @@ impl Core {
         counters
     }
 
-    /// Shows the counts to the authority: now and then, before sleeping, and at the end.
+    /// Publishes the counts for the authority: now and then, before sleeping, and at the end.
     pub(crate) fn publish(&self) {
         if let Some(page) = &self.page {
             page.publish(self.counters().values());
         }
     }
 
-    /// A count that changes with every completion.
+    /// Returns a count that changes with every completion.
     pub(crate) const fn completions(&self) -> u64 {
         let requests: &Requests = &self.store.requests;
         requests.completions
@@ -145,7 +145,7 @@ impl Core {
         }
     }
 
-    /// The last frames of the endpoint.
+    /// Sends the last frames of the endpoint.
     pub(crate) fn finish(&mut self) {
         if self.closed {
             return;

@@ -15,13 +15,13 @@ use crate::{
     store::{SendBytes, Source, Transfer, Unexp, UnexpBody, transfer_token},
 };
 
-/// Longest message that the engine copies when it is posted.
+/// The longest message that the engine copies when it is posted.
 pub(crate) const INLINE_LEN_MAX: usize = 128;
 
-/// How messages of an endpoint are posted.
+/// The rules by which messages of an endpoint are posted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PostingRules {
-    /// What every receive's mask must cover.
+    /// The bits that every receive's mask must cover.
     pub(super) context_mask: u64,
     /// Medium messages are copied so that they complete early.
     pub(super) copies_mediums: bool,
@@ -257,8 +257,8 @@ impl Core {
         }
     }
 
-    /// A message to the endpoint itself: complete when it is matched. Until then its bytes are kept, as long as there is room; then
-    /// they stay with the program, and the send is not buffered.
+    /// Posts a message to the endpoint itself. It is complete when it is matched. Until then its bytes are kept, as
+    /// long as there is room; otherwise they stay with the program, and the send is not buffered.
     fn send_to_own(&mut self, request: Key, memory: Segments, match_info: u64) -> Result<(), SendError> {
         let length = memory.len();
         // A receive that waits for an older message comes first.
@@ -303,7 +303,7 @@ impl Core {
         Ok(())
     }
 
-    /// A send to the endpoint itself was matched by a receive that took `taken` bytes.
+    /// Completes a send to the endpoint itself, which was matched by a receive that took `taken` bytes.
     pub(crate) fn own_matched(&mut self, request: Key, taken: u32, length: u32) {
         if let Some(entry) = self.store.requests.get_mut(request) {
             entry.status.transferred = taken;
@@ -316,7 +316,7 @@ impl Core {
         self.store.requests.complete(request, code);
     }
 
-    /// A receive.
+    /// Posts a receive.
     pub(crate) fn receive(&mut self, memory: Segments, selector: Selector, context: u64) -> Result<Key, Error> {
         if selector.mask() & self.posting.context_mask != self.posting.context_mask {
             return Err(Error::BadMaskForContextId);
@@ -349,7 +349,7 @@ impl Core {
         Ok(request)
     }
 
-    /// There is room for unexpected messages again.
+    /// Takes the messages that were refused, because there is room for unexpected messages again.
     pub(crate) fn resume(&mut self) {
         self.engine.resume(self.now, &mut self.store);
         if let Some(local) = &mut self.local {
@@ -357,7 +357,7 @@ impl Core {
         }
     }
 
-    /// The transfer to a receive, if there is one, may take this long.
+    /// Limits the transfer to a receive, if there is one, to this time.
     pub(crate) fn limit_transfer(&mut self, request: Key, limit_ns: u64) {
         let key = self
             .store

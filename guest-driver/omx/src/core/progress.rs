@@ -6,24 +6,24 @@ use ether::Time;
 use super::Core;
 use crate::{backoff::Backoff, clock, local::Local};
 
-/// Frames handled before what they cause is sent.
+/// This many frames are handled before what they cause is sent.
 const FRAMES_PER_STEP: usize = 32;
 
-/// Polls of an empty port between two reads of the clock: about a microsecond, and timers are no finer.
+/// This many polls of an empty port come between two reads of the clock: about a microsecond, and timers are no finer.
 const IDLE_POLLS: u32 = 16;
-/// Polls of an empty port between two reads of the clock by a thread that spins, whose polls are shorter.
+/// This many polls of an empty port come between two reads of the clock by a thread that spins, whose polls are shorter.
 const SPIN_POLLS: u32 = 48;
 
 /// Whether an endpoint makes progress, and how often it polls its port.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Polls of an empty port since the clock was last read.
+    /// The polls of an empty port since the clock was last read.
     idle_polls: u32,
     /// Pauses of a thread that takes one message after the other.
     backoff: Backoff,
-    /// Progress was switched off, by the program or while its handler runs.
+    /// How often progress was switched off, by the program or while its handler runs.
     stopped: u32,
-    /// Progress was switched off by the program: idempotent.
+    /// The program switched progress off; it may do so several times.
     stopped_by_program: bool,
 }
 
@@ -37,7 +37,7 @@ impl Progress {
         }
     }
 
-    /// The program sends.
+    /// Notes that the program sends.
     #[inline]
     pub(super) const fn sent(&mut self) {
         self.backoff.sent();
@@ -131,7 +131,7 @@ impl Core {
         !self.engine.is_settled() && self.step(Some(clock::now()))
     }
 
-    /// Takes frames that are there; how many. Without a time the clock is read when there is one.
+    /// Takes frames that are there, and returns how many. Without a time the clock is read when there is one.
     #[inline]
     fn receive_frames(&mut self, now: &mut Option<Time>) -> usize {
         let mut frames = 0;
@@ -159,7 +159,7 @@ impl Core {
         frames
     }
 
-    /// Sends what is to be sent, then notes what happened: the wire comes first.
+    /// Sends what is to be sent, then takes events: the wire comes first.
     pub(crate) fn flush(&mut self, now: Time) -> bool {
         let sent = self.egress.transmit(now, &mut self.engine, &self.store);
         if self.egress.loopback().is_some() {
@@ -176,12 +176,12 @@ impl Core {
         self.progress.stopped > 0
     }
 
-    /// No progress is made until [`Core::go_on`], which is to be called as often.
+    /// Stops progress until [`Core::go_on`], which is to be called as often.
     pub(crate) const fn stop(&mut self) {
         self.progress.stopped += 1;
     }
 
-    /// Progress is made again, unless it was stopped more than once.
+    /// Lets progress be made again, unless it was stopped more than once.
     pub(crate) const fn go_on(&mut self) {
         self.progress.stopped -= 1;
     }
@@ -198,7 +198,7 @@ impl Core {
         self.stop();
     }
 
-    /// The program switches progress on.
+    /// Switches progress on for the program.
     pub(crate) const fn go_on_by_program(&mut self) {
         if self.progress.stopped_by_program {
             self.progress.stopped_by_program = false;
@@ -212,7 +212,7 @@ impl Core {
         self.progress.backoff.take()
     }
 
-    /// When something is due if nothing happens.
+    /// Returns when something is due if nothing happens before.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let local = self.local.as_ref().and_then(Local::poll_timeout);
         let looped = self.has_looped().then_some(Time::ZERO);

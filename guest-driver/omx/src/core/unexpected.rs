@@ -1,10 +1,10 @@
-//! What became of messages that the unexpected handler was shown.
+//! The messages that the unexpected handler was shown, and what follows from its verdict.
 
 use super::Core;
 use crate::store::UnexpBody;
 
 impl Core {
-    /// The handler consumed a message.
+    /// Consumes a message for the handler.
     pub(crate) fn consume(&mut self, id: mxoe::matching::UnexpectedId) {
         let Some(message) = self.store.table.unexpected.remove(id) else {
             return;
@@ -31,7 +31,7 @@ impl Core {
         self.resume();
     }
 
-    /// Matches receives that waited for the handler with what is unexpected.
+    /// Matches receives that waited for the handler with unexpected messages.
     pub(crate) fn match_again(&mut self) {
         let mut matched = Vec::new();
         let mut requests = Vec::new();

@@ -16,7 +16,7 @@ static PAD: [u8; 64] = [0; 64];
 pub(crate) struct Burst {
     heads: Box<[[u8; HEAD_BUFFER_LEN]; BURST_MAX]>,
     frames: Vec<Transmit>,
-    /// How many of them the port has.
+    /// How many of the frames the port has taken.
     taken: usize,
 }
 
@@ -29,7 +29,7 @@ impl Burst {
         }
     }
 
-    /// Room for a frame that is no part of a burst: nothing may be [blocked](Self::is_blocked).
+    /// Returns room for a frame that is no part of a burst: no frame may be [blocked](Self::is_blocked).
     pub(crate) const fn first_head(&mut self) -> &mut [u8; HEAD_BUFFER_LEN] {
         &mut self.heads[0]
     }

@@ -21,10 +21,10 @@ use netif::{Interest, Netif, NetifCounters, NetifError, Wake};
 /// At most this many bytes of frames to the endpoint itself wait, as many as a receive ring holds: what is beyond is
 /// lost as there, and sent again.
 const ARRIVING_LEN_MAX: usize = 4 << 20;
-/// Longest refusal, in bytes.
+/// The longest refusal, in bytes.
 const REFUSAL_LEN_MAX: usize = 64;
 
-/// Frames that turn round.
+/// The frames that turn round.
 pub(crate) struct Loopback {
     /// Frames to this interface that wait to turn round.
     outgoing: VecDeque<Vec<u8>>,
@@ -56,7 +56,7 @@ impl Loopback {
         self.arriving.is_empty()
     }
 
-    /// A frame is there for the endpoint; beyond the limit it is lost.
+    /// Adds a frame for the endpoint; beyond the limit it is lost.
     pub(crate) fn arrive(&mut self, frame: Vec<u8>) {
         if self.arriving_len + frame.len() <= ARRIVING_LEN_MAX {
             self.arriving_len += frame.len();
@@ -69,7 +69,7 @@ impl Loopback {
         self.outgoing.pop_front()
     }
 
-    /// No endpoint has the number that a frame is for: its sender is told.
+    /// Tells the sender of a frame that no endpoint has the number that it is for.
     pub(crate) fn refuse(&mut self, now: Time, frame: &[u8], peers: &mut impl Peers) {
         self.authority.handle(now, frame, peers, |_| false);
         let mut refusal = [0; REFUSAL_LEN_MAX];
@@ -78,7 +78,7 @@ impl Loopback {
         }
     }
 
-    /// The next frame for the endpoint.
+    /// Takes the next frame for the endpoint.
     pub(crate) fn poll_receive(&mut self) -> Option<Vec<u8>> {
         let frame = self.arriving.pop_front()?;
         self.arriving_len -= frame.len();

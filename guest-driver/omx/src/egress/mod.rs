@@ -22,7 +22,7 @@ use self::{
 };
 use crate::{peers::EndpointPeers, store::Store};
 
-/// Where an endpoint's frames go, and come from.
+/// The destination and the source of an endpoint's frames.
 pub(crate) struct Egress {
     port: Box<dyn Netif + Send>,
     burst: Burst,
@@ -42,13 +42,13 @@ impl Egress {
         }
     }
 
-    /// What is known of the sends that were posted last.
+    /// Returns what is known of the sends that were posted last.
     #[inline]
     pub(crate) const fn batching(&self) -> &Batching {
         &self.batching
     }
 
-    /// What is known of the sends that were posted last, to note another one.
+    /// Returns what is known of the sends that were posted last, to note another one.
     #[inline]
     pub(crate) const fn batching_mut(&mut self) -> &mut Batching {
         &mut self.batching
@@ -72,7 +72,7 @@ impl Egress {
         !self.batching.may_defer() && !self.burst.is_blocked() && (self.loopback.is_none() || !is_own())
     }
 
-    /// Room for a frame that is sent immediately, if it [may be](Self::may_send_immediately).
+    /// Returns room for a frame that is sent immediately, if it [may be](Self::may_send_immediately).
     #[inline]
     pub(crate) const fn immediate_head(&mut self) -> &mut [u8; HEAD_BUFFER_LEN] {
         self.burst.first_head()
@@ -88,7 +88,7 @@ impl Egress {
         self.port.send(&[IoSlice::new(&head[..len])]).unwrap_or(true)
     }
 
-    /// Sends whatever there is to be sent, until the port is full. How many frames went out.
+    /// Sends all that there is to be sent, until the port is full, and returns how many frames went out.
     #[inline]
     pub(crate) fn transmit(&mut self, now: Time, engine: &mut Engine<EndpointPeers>, store: &Store) -> usize {
         self.port.limit_direct(engine.peers_mut().direct_frame_len_max(now));
@@ -104,20 +104,21 @@ impl Egress {
         self.burst.transmit(now, engine, store, port)
     }
 
-    /// Everything has gone out. `awaits_bulk`: data is expected on the bulk path.
+    /// Notes that everything has gone out. `awaits_bulk`: data is expected on the bulk path.
     #[inline]
     pub(crate) fn transmitted(&mut self, awaits_bulk: bool) {
         self.batching.flushed();
         self.port.expect_bulk(awaits_bulk);
     }
 
-    /// The next frame that the port received. An error means that the link is down: frames arrive again when it is up.
+    /// Returns the next frame that the port received. An error means that the link is down: frames arrive again when it
+    /// is up.
     #[inline]
     pub(crate) fn poll_receive(&mut self) -> Option<&[u8]> {
         self.port.poll_receive().ok().flatten()
     }
 
-    /// Data may come on the bulk path.
+    /// Tells the port that data may come on the bulk path.
     pub(crate) fn expect_bulk(&mut self) {
         self.port.expect_bulk(true);
     }
@@ -128,19 +129,19 @@ impl Egress {
         matches!(self.port.wait(Interest::Receive, Instant::now(), None), Ok(Wake::Ready))
     }
 
-    /// Frames of this interface are possible from now on.
+    /// Prepares for frames of this interface.
     pub(crate) fn loop_back(&mut self, mac: MacAddr, dialect: Dialect) -> &mut Loopback {
         self.loopback
             .get_or_insert_with(|| Box::new(Loopback::new(mac, dialect)))
     }
 
-    /// Frames of this interface, where there are some or were.
+    /// Returns the frames of this interface, where there are some or were.
     #[inline]
     pub(crate) fn loopback(&self) -> Option<&Loopback> {
         self.loopback.as_deref()
     }
 
-    /// Frames of this interface, where there are some or were, to take or add one.
+    /// Returns the frames of this interface, where there are some or were, to take or add one.
     #[inline]
     pub(crate) fn loopback_mut(&mut self) -> Option<&mut Loopback> {
         self.loopback.as_deref_mut()

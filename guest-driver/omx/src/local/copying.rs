@@ -1,4 +1,5 @@
-//! Long messages: copied once, from the memory of the other program, or asked for in pieces where that is not allowed.
+//! Long messages between endpoints of one host: they are copied once, from the memory of the other program, or asked
+//! for in pieces where that is not allowed.
 
 use std::io;
 
@@ -10,7 +11,8 @@ use super::{
 };
 use crate::{StatusCode, clock, store::Store};
 
-/// Bytes copied from other programs in one step: about a millisecond, after which the interface gets its turn.
+/// This many bytes are copied from other programs in one step: about a millisecond, after which the interface gets its
+/// turn.
 const COPY_PER_STEP: u32 = 8 << 20;
 
 impl Local {
@@ -28,8 +30,8 @@ impl Local {
         }
     }
 
-    /// Copies a matched message from the memory of the program of the pair at this place, `budget` bytes at most, or asks for it piece by
-    /// piece. What is left of it comes first the next time. How many bytes were copied.
+    /// Copies a matched message from the memory of the program of the pair at this place, `budget` bytes at most, or
+    /// asks for it piece by piece. An unfinished copy comes first the next time. Returns how many bytes were copied.
     fn copy_some(&mut self, store: &mut Store, at: usize, mut pull: Pull, budget: u32) -> u32 {
         let mut copied = 0;
         let single_copy = self.options.single_copy;

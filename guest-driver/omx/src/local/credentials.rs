@@ -1,5 +1,5 @@
-//! The socket of a pair: it wakes the other side, says by whom (the system says it, not the other side), and ends with the other
-//! program.
+//! The socket of a pair: it wakes the other side, tells it which process did so (the kernel says that, not the sender),
+//! and ends with the other program.
 
 use std::{
     io::ErrorKind,
@@ -14,15 +14,15 @@ use weft_authority::{First, first};
 // SAFETY: computes a length.
 const CONTROL_WORDS: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) as usize } / 8;
 
-/// What came through the socket.
+/// A result of reading the socket.
 pub(super) enum Heard {
-    /// A message, and from which process if its memory may be read: it can be named here and is of the same user.
+    /// A message came, from this process if its memory may be read: it can be named here and is of this process's user.
     From(Option<i32>),
     Nothing,
     Gone,
 }
 
-/// The first message: with it the system says who this is.
+/// Sends the first message, with which the kernel says which process this is.
 pub(super) fn greet(socket: BorrowedFd<'_>) {
     ring(socket);
 }
@@ -37,7 +37,7 @@ pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
     match first(socket, true) {
         First::Plain => {}
         First::Nothing => return Heard::Nothing,
-        // A bell with descriptors: who knows what it takes to close them.
+        // A bell with descriptors: the close could take any time.
         First::Descriptors | First::Over => return Heard::Gone,
     }
     let mut byte = 0_u8;

@@ -1,7 +1,8 @@
-//! Messages between endpoints of one host: over memory that the authority of the interface made for the two, long ones copied
-//! once, from the other program's memory. Nothing here touches the interface. Whatever the other program writes is checked.
+//! Messages between endpoints of one host. They go over memory that the authority of the interface made for the two
+//! endpoints; long ones are copied once, from the other program's memory. The interface is not used. All that the other
+//! program writes is checked.
 
-/// Everything but the pairs, for a pair to work with.
+/// Borrows all parts but the pairs, for a pair to work with.
 macro_rules! scope {
     ($local:ident, $store:ident) => {
         Scope {
@@ -54,25 +55,25 @@ const POLL_INTERVAL_NS: u64 = 1_000_000;
 /// The channel's name among the watched descriptors; pairs have the number of their endpoint.
 const VISITS: u64 = 1 << 32;
 
-/// At most so many visits are taken from the channel in one poll.
+/// At most this many visits are taken from the channel in one poll.
 const VISITS_PER_POLL: usize = 32;
-/// Programs that are gone and had sent more than there was room for, of each number. What more of them had sent is dropped: no program can
-/// push out what others sent before.
+/// At most this many programs of each endpoint number are kept that are gone and had sent more than there was room for.
+/// What further ones had sent is dropped, so that no program can push out what others sent before.
 const ENDED_MAX: usize = 4;
 
 /// Whether an endpoint of this host can be reached.
 pub(crate) enum Reach {
     Now,
-    /// Its authority is away or busy, or the endpoint is.
+    /// The endpoint cannot be reached now: its authority is away or busy, or the endpoint is.
     Later,
     Never(StatusCode),
 }
 
-/// How the endpoint was opened, as far as it matters here.
+/// The endpoint's options for messages within the host.
 pub(crate) struct LocalOptions {
     pub(crate) session: u32,
     pub(crate) key: u32,
-    /// Longest message that goes through the ring, in bytes.
+    /// The longest message that goes through the ring, in bytes.
     pub(crate) rndv_threshold: u32,
     pub(crate) give_up_ns: u64,
     /// Long messages are read from the other program's memory where the system allows it.
@@ -84,16 +85,16 @@ pub(crate) struct Local {
     authority: Arc<Mutex<Session>>,
     watched: OwnedFd,
     visits: Option<QuarantinedSocket>,
-    /// At most one per endpoint.
+    /// The pairs, at most one per endpoint.
     pairs: Vec<Pair>,
-    /// The oldest first: with programs that are gone and had sent more than there was room for.
+    /// The pairs with programs that are gone and had sent more than there was room for, oldest first.
     ended: VecDeque<Pair>,
     /// The last pair with each endpoint, which is over or in `pairs`.
     last: [Option<u64>; weft_authority::ENDPOINTS as usize],
     /// The session of each endpoint that was last given up from this side.
     given_up: [Option<u32>; weft_authority::ENDPOINTS as usize],
     pulls: VecDeque<Pull>,
-    /// Frames that came from other endpoints, and from which.
+    /// The frames that came from other endpoints, with the numbers of these.
     frames: VecDeque<(u8, Vec<u8>)>,
     counters: Counters,
     poll_at: Time,
@@ -133,7 +134,7 @@ impl Local {
         Ok(local)
     }
 
-    /// Others show up here from now on.
+    /// Sets the channel on which other endpoints show up from now on.
     pub(crate) fn set_visits(&mut self, visits: OwnedFd) -> Result<(), Error> {
         rustix::io::ioctl_fionbio(&visits, true).map_err(system("watch other programs"))?;
         self.forget_visits();
@@ -149,7 +150,7 @@ impl Local {
         Ok(())
     }
 
-    /// Readable when there is something to do, after [`Local::sleep`].
+    /// Returns a descriptor that is readable when there is something to do, after [`Local::sleep`].
     pub(crate) fn watched(&self) -> io::Result<OwnedFd> {
         self.watched.try_clone()
     }
@@ -162,7 +163,7 @@ impl Local {
         self.options.give_up_ns
     }
 
-    /// The connection to the authority of the interface.
+    /// Returns the connection to the authority of the interface.
     pub(crate) fn authority(&self) -> Arc<Mutex<Session>> {
         Arc::clone(&self.authority)
     }
@@ -171,7 +172,7 @@ impl Local {
         self.options.give_up_ns = give_up_ns;
     }
 
-    /// The endpoint is closed: others learn of it, also while a child process has its sockets.
+    /// Closes the endpoint's pairs: other endpoints learn of it, also while a child process has its sockets.
     pub(crate) fn close(&mut self) {
         if self.process != rustix::process::getpid() {
             // The child, which ends what it was born with. Its parent goes on.
@@ -184,7 +185,7 @@ impl Local {
         self.pulls.clear();
     }
 
-    /// The session of a connected endpoint.
+    /// Returns the session of a connected endpoint.
     fn connected(&mut self, endpoint: u8) -> Option<(usize, u32)> {
         let at = self.pairs.iter().position(|pair| pair.endpoint == endpoint)?;
         Some((at, self.pairs[at].session?))
@@ -263,14 +264,14 @@ impl Local {
         }
     }
 
-    /// A frame for an endpoint that memory is shared with; lost where that is over.
+    /// Sends a frame to an endpoint that memory is shared with; without such memory it is lost.
     pub(crate) fn send_frame(&mut self, endpoint: u8, frame: Vec<u8>) {
         if let Some(pair) = self.pairs.iter_mut().find(|pair| pair.endpoint == endpoint) {
             pair.send_frame(frame);
         }
     }
 
-    /// Frames go to the endpoints that they are for, as far as there is room.
+    /// Writes frames to the endpoints that they are for, as far as there is room.
     pub(crate) fn write_frames(&mut self, store: &mut Store) {
         let mut scope = scope!(self, store);
         for pair in &mut self.pairs {
@@ -278,7 +279,7 @@ impl Local {
         }
     }
 
-    /// The next frame that came, and from which endpoint.
+    /// Takes the next frame that came, with the endpoint that sent it.
     pub(crate) fn next_frame(&mut self) -> Option<(u8, Vec<u8>)> {
         self.frames.pop_front()
     }
@@ -300,7 +301,7 @@ impl Local {
         }
     }
 
-    /// A message to an endpoint of this host; its request ends when that is so.
+    /// Sends a message to an endpoint of this host; its request ends when the message is over.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -341,7 +342,7 @@ impl Local {
         }
     }
 
-    /// An announced message was matched: its first `wanted` bytes are copied.
+    /// Begins to copy the first `wanted` bytes of an announced message that was matched.
     pub(crate) fn pull(&mut self, large: LocalLarge, request: Key, wanted: u32) {
         self.pulls.push_back(Pull {
             large,
@@ -351,7 +352,7 @@ impl Local {
         });
     }
 
-    /// An announced message is not wanted.
+    /// Declines an announced message.
     pub(crate) fn decline(&mut self, store: &mut Store, large: &LocalLarge) {
         let mut scope = scope!(self, store);
         if let Some(pair) = self.pairs.iter_mut().find(|pair| pair.id == large.pair) {
@@ -360,14 +361,14 @@ impl Local {
         }
     }
 
-    /// A receive was posted: messages that were refused may be for it.
+    /// Tries messages again that were refused, because a receive was posted that may be for them.
     pub(crate) fn resume_for(&mut self, selector: Selector) {
         for pair in self.pairs.iter_mut().chain(&mut self.ended) {
             pair.incoming.refused &= !selector.matches(pair.incoming.refused_info);
         }
     }
 
-    /// There is room for unexpected messages again.
+    /// Tries messages again that were refused, because there is room for unexpected messages.
     pub(crate) fn resume(&mut self) {
         for pair in self.pairs.iter_mut().chain(&mut self.ended) {
             pair.incoming.refused = false;
@@ -418,7 +419,7 @@ impl Local {
         some_are_read
     }
 
-    /// Messages from before an endpoint connected anew come before those that it sends now.
+    /// Moves messages from before an endpoint connected anew before those that it sends now.
     fn put_in_order(&mut self) {
         let mut before = [None; weft_authority::ENDPOINTS as usize];
         for pair in self.ended.iter_mut().chain(&mut self.pairs) {
@@ -484,7 +485,7 @@ impl Local {
         }
     }
 
-    /// Another pair with this endpoint takes the place of the one that there is.
+    /// Replaces the pair with this endpoint by another one.
     fn begin_anew(&mut self, store: &mut Store, id: u64, endpoint: u8) -> bool {
         let Some(last) = self.last.get_mut(usize::from(endpoint)) else {
             return false;
@@ -540,7 +541,7 @@ impl Local {
         self.resume();
     }
 
-    /// A request that waits, for room or an answer, is given up then.
+    /// Sets the time when a request that waits for room or an answer is given up.
     pub(crate) fn set_until(&mut self, request: Key, until: Time) {
         for pair in &mut self.pairs {
             pair.set_until(request, until);
@@ -556,7 +557,7 @@ impl Local {
         self.remove(store, at, StatusCode::Unreachable);
     }
 
-    /// Before sleeping: asks to be woken through [`Local::watched`]. True if there is something to do already.
+    /// Asks to be woken through [`Local::watched`], before sleeping. True if there is something to do already.
     pub(crate) fn sleep(&mut self) -> bool {
         // Whatever wakes the sleeper, the sockets are looked at then.
         self.poll_at = Time::ZERO;
@@ -567,7 +568,7 @@ impl Local {
         something
     }
 
-    /// When something is given up.
+    /// Returns when something is given up.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         self.pairs.iter().filter_map(|pair| pair.due).min()
     }

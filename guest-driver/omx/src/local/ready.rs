@@ -1,14 +1,14 @@
-//! Which of the watched sockets have something, without waiting.
+//! The watched sockets that are ready, found without waiting.
 
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd},
 };
 
-/// The names under which those are watched that are readable or over now, as many as `names_max` of them.
+/// Returns the names of the watched descriptors that are readable or over now, `names_max` of them at most.
 ///
-/// Not through `rustix`: that asks by a call with one argument more, which it leaves to chance as the kernel has no use for it, and
-/// tools that watch over memory (valgrind) take what it happens to be for a mistake of the program.
+/// It does not use `rustix`, whose call has one argument more, left uninitialised as the kernel has no use for it;
+/// memory checkers such as valgrind report that as an error of the program.
 pub(super) fn ready(watched: BorrowedFd<'_>, names_max: usize) -> io::Result<Vec<u64>> {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; names_max];
     let room = i32::try_from(events.len()).unwrap_or(i32::MAX);

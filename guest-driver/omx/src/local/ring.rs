@@ -22,32 +22,33 @@ use crate::memory::Segments;
 
 /// The number of words in use. The pages behind them only distinguish libraries that write the memory otherwise.
 const MEMORY_WORDS: usize = PAIR_MEMORY_LEN / 8 - 2 * 512;
-/// Words before the records of all rings, a page.
+/// This many words, a page, come before the records of all rings.
 const HEAD_WORDS: usize = 512;
-/// Words of the head that belong to one ring; each of the following four has cache lines of its own.
+/// This many words of the head belong to one ring; each of the following four has cache lines of its own.
 const LANE_HEAD_WORDS: usize = HEAD_WORDS / LANES;
-/// Rings in the memory.
+/// The number of rings in the memory.
 const LANES: usize = 4;
-/// Where its consumer is.
+/// The word with the consumer's position.
 const WORD_HEAD: usize = 0;
-/// Not 0: the consumer sleeps and is to be woken.
+/// The word that is not 0 while the consumer sleeps and is to be woken.
 const WORD_ASLEEP: usize = 16;
-/// Not 0: the producer waits for room and is to be woken.
+/// The word that is not 0 while the producer waits for room and is to be woken.
 const WORD_WANTS_ROOM: usize = 32;
-/// Messages that the producer announced and gave up before the consumer was done with them.
+/// The word with the number of messages that the producer announced and gave up before the consumer was done with them.
 const WORD_WITHDRAWN: usize = 48;
-/// Words of records of one ring; a power of two.
+/// The words of records of one ring; a power of two.
 const DATA_WORDS: u64 = ((MEMORY_WORDS - HEAD_WORDS) / LANES) as u64;
 const _: () = assert!(DATA_WORDS.is_power_of_two());
 /// Records begin at multiples of this many words, which are a cache line.
 const LINE_WORDS: u64 = 8;
 /// Words of a record before its payload.
 const RECORD_HEAD_WORDS: u64 = 4;
-/// Longest payload of a record: three of them fit and a fourth is written, so that writing and reading go on at the same time.
+/// The longest payload of a record: three of them fit and a fourth is written, so that writing and reading go on in
+/// parallel.
 pub(crate) const PAYLOAD_LEN_MAX: usize = 32 << 10;
 const _: () = assert!(4 * (PAYLOAD_LEN_MAX as u64 / 8) <= DATA_WORDS);
-/// After this many words the consumer says how far it is. When it has read everything, a producer that waits has been told of
-/// room for the longest record.
+/// After this many words the consumer publishes its position. When it has read everything, a producer that waits has
+/// been told of room for the longest record.
 const SAID_EVERY_WORDS: u64 = DATA_WORDS / 8;
 const _: () = assert!(SAID_EVERY_WORDS + total_words(PAYLOAD_LEN_MAX) + LINE_WORDS <= DATA_WORDS);
 /// Records that a ring can hold.
@@ -57,7 +58,7 @@ const CHUNK_LEN: usize = 512;
 /// Bytes that are copied at a time of short messages.
 const SHORT_CHUNK_LEN: usize = 64;
 
-/// What a ring carries. Messages wait for room on the other side; nothing that a message waits for waits behind them.
+/// The traffic of a ring. Messages wait for room on the other side; nothing that a message waits for waits behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Traffic {
     Messages = 0,
@@ -124,9 +125,9 @@ impl Drop for Memory {
 /// One ring.
 struct Lane {
     memory: Arc<Memory>,
-    /// Its part of the head.
+    /// The beginning of the ring's part of the head.
     head_base: usize,
-    /// Its records.
+    /// The beginning of the ring's records.
     data_base: usize,
 }
 
@@ -150,7 +151,7 @@ impl Lane {
         self.memory.word(self.data_base + (position % DATA_WORDS) as usize)
     }
 
-    /// Words of records from a position on, as they lie: the second piece is behind the end of the ring.
+    /// Returns the words of records from a position on, as they lie: the second piece is behind the end of the ring.
     #[inline]
     fn pieces(&self, position: u64, count: usize) -> [&[AtomicU64]; 2] {
         let at = (position % DATA_WORDS) as usize;
@@ -198,7 +199,7 @@ impl Lane {
         }
     }
 
-    /// Whether a flag was set; it is not any more.
+    /// Clears a flag, and returns whether it was set.
     #[inline]
     fn take_flag(&self, word: usize) -> bool {
         // What was published comes before the check of the flag; the side that sets the flag checks after setting it.
@@ -236,7 +237,7 @@ impl Record {
     }
 }
 
-/// Words from the beginning of a record with a payload of `len` bytes to the next.
+/// Returns the words from the beginning of a record with a payload of `len` bytes to the next one.
 const fn total_words(len: usize) -> u64 {
     (RECORD_HEAD_WORDS + (len as u64).div_ceil(8)).next_multiple_of(LINE_WORDS)
 }
@@ -245,27 +246,27 @@ const fn total_words(len: usize) -> u64 {
 pub(super) enum Payload<'a> {
     None,
     Words(&'a [u64]),
-    /// From this byte on, as many as the record says.
+    /// The payload is in memory, from this byte on, as many bytes as the record says.
     Memory(&'a Segments, u32),
 }
 
-/// The end that writes.
+/// The writing end.
 pub(super) struct Producer {
     lane: Lane,
     tail: u64,
-    /// Where the consumer was when last looked at.
+    /// The consumer's position when it was last read.
     head: u64,
     withdrawn: u32,
 }
 
 impl Producer {
-    /// Messages that were announced and given up: to be said with each one that is announced.
+    /// Returns the number of messages that were announced and given up: it goes with each one that is announced.
     pub(super) const fn withdrawn(&self) -> u32 {
         self.withdrawn
     }
 
-    /// An announced message is given up. From now on its memory may be anything: a consumer that has read it and then sees no
-    /// other number than what was said with the message has read the message.
+    /// Gives an announced message up. From now on its memory may be anything: a consumer that has read it and then sees
+    /// the number that came with the message has read the message.
     pub(super) fn withdraw(&mut self) {
         self.withdrawn = self.withdrawn.wrapping_add(1);
         let word = self.lane.word(WORD_WITHDRAWN);
@@ -346,22 +347,23 @@ impl Producer {
     }
 }
 
-/// The end that reads.
+/// The reading end.
 pub(super) struct Consumer {
     lane: Lane,
     head: u64,
-    /// What was said last about `head`.
+    /// The position that was published last.
     said: u64,
 }
 
 impl Consumer {
-    /// What the producer says of messages that it has given up, after what was read of its memory before this call.
+    /// Returns the number of messages that the producer has given up, after what was read of its memory before this
+    /// call.
     pub(super) fn withdrawn(&self) -> u32 {
         fence(Ordering::SeqCst);
         self.lane.word(WORD_WITHDRAWN).load(Ordering::Relaxed) as u32
     }
 
-    /// The oldest record, which stays.
+    /// Returns the oldest record, which stays.
     #[inline]
     pub(super) fn next(&self) -> Result<Option<Record>, Broken> {
         let first = self.lane.data(self.head).load(Ordering::Acquire);
@@ -407,7 +409,7 @@ impl Consumer {
         }
     }
 
-    /// The payload of the oldest record as words.
+    /// Returns the payload of the oldest record as words.
     pub(super) fn payload_words(&self, record: &Record) -> Vec<u64> {
         let from = self.head + RECORD_HEAD_WORDS;
         (0..u64::from(record.len) / 8)
@@ -415,7 +417,7 @@ impl Consumer {
             .collect()
     }
 
-    /// The oldest record is not needed any more.
+    /// Drops the oldest record.
     #[inline]
     pub(super) const fn done(&mut self, record: &Record) {
         self.head += record.total_words();
@@ -440,7 +442,7 @@ impl Consumer {
     }
 }
 
-/// Both ends of one side: `first` for the side that asked for the pair.
+/// Makes both ends of one side: `first` for the side that asked for the pair.
 pub(super) fn ends(memory: &Arc<Memory>, traffic: Traffic, first: bool) -> (Producer, Consumer) {
     let producer = Producer {
         lane: Lane::new(memory, traffic, !first),

@@ -28,7 +28,7 @@ const RIGHT_COUNTERS: u8 = 1;
 const RIGHT_NAME: u8 = 2;
 const RIGHT_PEERS: u8 = 4;
 
-/// The bit of [`super::DaemonOptions::user_rights`] that a request needs; 0: none.
+/// Returns the bit of [`super::DaemonOptions::user_rights`] that a request needs; 0: none.
 const fn right_for(request: &Request) -> u8 {
     match request {
         Request::ClearCounters => RIGHT_COUNTERS,
@@ -96,7 +96,7 @@ struct Wish {
     direct_socket: bool,
 }
 
-/// The answer to a program that lacks the right for its request.
+/// Makes the answer to a program that lacks the right for its request.
 const fn not_allowed(sentence: String) -> Reply {
     Reply::Refused {
         reason: Refusal::NotAllowed,
@@ -104,7 +104,7 @@ const fn not_allowed(sentence: String) -> Reply {
     }
 }
 
-/// The answer to a program when an endpoint could not be opened.
+/// Makes the answer to a program when an endpoint could not be opened.
 fn refusal(error: OmxdError) -> (Refusal, String) {
     let reason = match error {
         OmxdError::Interface(NetifError::Io { .. }) | OmxdError::Io { .. } => Refusal::System,
@@ -296,7 +296,7 @@ impl Daemon {
         Reply::Done
     }
 
-    /// The answer when a peer was wanted and, perhaps, added.
+    /// Makes the answer when a peer was wanted and, perhaps, added.
     fn added(&mut self, mac: MacAddr, is_new: bool, index: Option<u16>) -> Reply {
         match index {
             Some(index) => {

@@ -22,7 +22,7 @@ const MESSAGES: u64 = 220;
 const LOST: u32 = 10;
 const DUPLICATED: u32 = 10;
 const DELAYED: u32 = 20;
-/// So many frames overtake a delayed one.
+/// This many frames overtake a delayed one.
 const OVERTAKING: u32 = 3;
 /// A delayed frame waits no longer than this.
 const DELAY: Duration = Duration::from_millis(1);

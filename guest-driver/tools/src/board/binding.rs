@@ -40,7 +40,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line for each interrupt: the first one serves endpoint 0, and so on.
+/// Formats a line for each interrupt: the first one serves endpoint 0, and so on.
 fn bindings(board: &Board, interrupts: &[&str], mask: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     for (endpoint, number) in interrupts.iter().enumerate() {

@@ -51,7 +51,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many messages went through shared memory.
+/// Checks a board, and returns how many messages went through shared memory.
 fn check(board: &Board) -> anyhow::Result<u32> {
     let options = EndpointOptions {
         interface: Some(board.interface().name.clone()),

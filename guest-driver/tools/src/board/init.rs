@@ -106,7 +106,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The interfaces that have numbers, boards or not.
+/// Lists the interfaces that have numbers, boards or not.
 fn interfaces(settings: &Settings) -> anyhow::Result<Vec<NumberedInterface>> {
     Ok(weft_authority::interfaces(settings.get("OMX_IFACES").as_deref())?)
 }
@@ -263,7 +263,7 @@ fn name_peers(board: &Board, file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What runs for an interface.
+/// Returns the status of the omxd that runs for an interface.
 fn running(interface: &Interface) -> anyhow::Result<Option<BoardStatus>> {
     match Session::connect_to_running(interface)? {
         Some(session) => Ok(Some(session.status()?.0)),

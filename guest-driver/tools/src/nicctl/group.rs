@@ -181,7 +181,7 @@ fn groups(card: &mut Card<'_, AfPacket>) -> anyhow::Result<Vec<GroupReport>> {
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The card's report of a group that it is in.
+/// Returns the card's report of a group that it is in.
 fn own(card: &mut Card<'_, AfPacket>, group: u16) -> anyhow::Result<Option<GroupReport>> {
     let report = ask(card, &Request::GetGroups { after: group - 1 })?;
     Ok((report.group == group).then_some(report))
@@ -353,7 +353,7 @@ impl fmt::Display for SendOutput {
     }
 }
 
-/// A number of things.
+/// Formats a number of things.
 fn counted(count: u32, thing: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
     format!("{count} {thing}{ending}")

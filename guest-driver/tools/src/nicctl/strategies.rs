@@ -41,19 +41,19 @@ impl Strategies {
         }
     }
 
-    /// The codes, in order.
+    /// Returns the codes, in order.
     pub(super) fn codes(&self) -> impl Iterator<Item = StrategyCode> + use<> {
         (0..=u8::MAX).take(self.0.len()).map(StrategyCode)
     }
 
-    /// The name that belongs to a code.
+    /// Returns the name that belongs to a code.
     #[must_use]
     pub fn name(&self, code: StrategyCode) -> String {
         let name = self.0.get(usize::from(code.0)).cloned();
         name.unwrap_or_else(|| code.0.to_string())
     }
 
-    /// The code that belongs to a name.
+    /// Returns the code that belongs to a name.
     ///
     /// # Errors
     /// Which names there are.

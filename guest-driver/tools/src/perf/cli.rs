@@ -91,7 +91,7 @@ pub struct Arguments {
     /// Pause before each length, in milliseconds
     #[arg(short = 'P', value_name = "MS", default_value_t = 100)]
     pause_ms: u64,
-    /// One-way: replies are empty, and the time is that of message and empty reply, not half of it
+    /// Time one direction only: replies are empty, and the time is that of message and empty reply, not half of it
     #[arg(short = 'U')]
     one_way: bool,
     /// Send synchronously

@@ -4,9 +4,9 @@ use omx::{Request, Segment};
 
 use super::side::{Buffer, Side};
 
-/// At most so many requests are in flight: enough that neither side waits for the other.
+/// At most this many requests are in flight: enough that neither side waits for the other.
 const REQUESTS_MAX: usize = 64;
-/// At most so many bytes in all buffers: a peer may make this side allocate no more, unless one message alone is
+/// At most this many bytes in all buffers: a peer may make this side allocate no more, unless one message alone is
 /// longer.
 const BYTES_MAX: usize = 64 << 20;
 
@@ -80,7 +80,7 @@ impl<'a> Window<'a> {
 }
 
 impl Drop for Window<'_> {
-    /// After a failure: nothing may still write to or read from a buffer that is given back.
+    /// Ends all requests after a failure: none may still write to or read from a buffer that is freed.
     fn drop(&mut self) {
         for slot in &mut self.slots {
             let Some(request) = slot.request.take() else { continue };

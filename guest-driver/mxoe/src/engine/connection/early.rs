@@ -32,7 +32,7 @@ pub(super) struct EarlyStore {
     spare_bytes: usize,
 }
 
-/// So many bytes of buffers are kept for the next loss: light loss then allocates nothing.
+/// This many bytes of buffers are kept for the next loss: light loss then allocates nothing.
 const SPARE_BYTES_MAX: usize = 1 << 20;
 /// Buffers are of two sizes, this and the longest frame's, so that small messages do not take whole frames.
 const SMALL_BUFFER_LEN: usize = 256;

@@ -19,7 +19,7 @@ use crate::{
     wire::{Eager, Medium, Packet, Sizes},
 };
 
-/// So many numbers beyond the next one are kept (7.1).
+/// This many numbers beyond the next one are kept (7.1).
 const EARLY_WINDOW: u16 = 255;
 
 /// A medium message of which fragments are missing.

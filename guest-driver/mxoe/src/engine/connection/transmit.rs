@@ -15,7 +15,7 @@ use crate::engine::{
     slab::{NIL, Slab},
 };
 
-/// At most so many messages per partner are unacknowledged (7.1).
+/// At most this many messages per partner are unacknowledged (7.1).
 const WINDOW: u16 = 8191;
 
 /// The send state of one partner.
@@ -257,7 +257,7 @@ pub(in crate::engine) enum Refusal {
 /// What [`Transmitter::handle_timeout`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Resent {
-    /// So many messages are to be sent again.
+    /// This many messages are to be sent again.
     Messages(u32),
     /// A message waited for its acknowledgement for too long.
     GivenUp,

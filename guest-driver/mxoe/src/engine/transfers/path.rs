@@ -15,7 +15,7 @@ const GAP_NS_MIN: u64 = 100_000;
 /// The facts about a path by which a pull tells late frames from lost ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
-    /// So many frames may overtake another.
+    /// This many frames may overtake another.
     pub reordering: u16,
     /// A reply comes no sooner than this after its request.
     pub shortest_ns: u64,
@@ -26,7 +26,7 @@ pub(super) struct Path {
 /// The path of pulls from one partner.
 #[derive(Debug)]
 pub(in crate::engine) struct TransferPath {
-    /// At most so many frames overtook others.
+    /// At most this many frames overtook others.
     reordering: u16,
     /// The time from a PULL to its first reply: no acknowledgement is delayed in it.
     rtt: Rtt,

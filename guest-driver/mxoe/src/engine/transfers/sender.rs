@@ -113,7 +113,7 @@ pub(in crate::engine) struct TransferSender {
 }
 
 impl TransferSender {
-    /// Makes a sender with at most so many regions, and blocks that wait to be answered.
+    /// Makes a sender with at most `regions_max` regions, and `blocks_max` blocks that wait to be answered.
     pub(in crate::engine) fn new(regions_max: u32, blocks_max: u32) -> Self {
         Self {
             regions: Vec::new(),
@@ -285,8 +285,8 @@ impl TransferSender {
         Ok(())
     }
 
-    /// Whether all of what is asked for, from this offset of the message on, still waits to be sent to the same puller. Handles are
-    /// each endpoint's own: the first pulls of two programs of one host have the same.
+    /// Whether all of what is asked for, from this offset of the message on, still waits to be sent to this puller.
+    /// Each endpoint numbers its handles by itself: the first pulls of two programs of one host have equal ones.
     fn is_waiting(&self, mac: MacAddr, pull: &Pull, msg_offset: u32) -> bool {
         let end = u64::from(msg_offset) + u64::from(pull.block_length);
         self.blocks.iter().any(|block| {

@@ -1,4 +1,4 @@
-//! What the other side wrote: each record is checked and taken, or left where it is until there is room.
+//! The records that the other side wrote: each is checked and taken, or left in the ring until there is room.
 
 use std::os::fd::AsFd;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Pair {
-    /// Reads what there is, a bounded number of records. Whether there was anything.
+    /// Reads the records that are there, up to a bound, and returns whether there were any.
     #[inline]
     pub(in crate::local) fn read(&mut self, scope: &mut Scope<'_>) -> bool {
         let answers = self.read_answers(scope);
@@ -27,7 +27,7 @@ impl Pair {
         answers || messages
     }
 
-    /// Always read: what comes of it is bounded by what this side asked for.
+    /// Reads answers, for which there always is room: what this side asked for bounds them.
     #[inline]
     fn read_answers(&mut self, scope: &mut Scope<'_>) -> bool {
         let mut records = 0;
@@ -84,7 +84,7 @@ impl Pair {
         records > 0
     }
 
-    /// A message. `Ok(false)`: not now.
+    /// Takes a message. `Ok(false)`: not now.
     #[inline]
     fn take(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<bool, Broken> {
         let [match_info, _, _] = record.words;
@@ -114,7 +114,7 @@ impl Pair {
         Ok(true)
     }
 
-    /// What a message or a connection waits for.
+    /// Takes a record that a message or a connection waits for.
     #[inline]
     fn take_answer(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<(), Broken> {
         if record.kind == DATA {
@@ -152,7 +152,7 @@ impl Pair {
         }
     }
 
-    /// The other side asks for a connection.
+    /// Takes the other side's request for a connection.
     fn take_connect(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<(), Broken> {
         let [request, key_and_session, _] = record.words;
         if self.outgoing.control.len() >= CONNECTED_MAX {
@@ -162,8 +162,8 @@ impl Pair {
         if accepted {
             self.connected_to(key_and_session as u32)?;
         }
-        // Who does not know the key is not told the session: with it, and this endpoint's number later on, it would
-        // be taken for this one.
+        // A program that does not know the key is not told the session: with it, and this endpoint's number later on,
+        // it would be taken for this one.
         let words = if accepted {
             [request, u64::from(scope.session), ACCEPTED]
         } else {
@@ -178,7 +178,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The other side answers that this one is connected, or may not be.
+    /// Takes the other side's answer, that this one is connected or may not be.
     fn take_connected(&mut self, record: &Record, scope: &mut Scope<'_>) -> Result<(), Broken> {
         let [request, session, answer] = record.words;
         // Also when no connect waits for it any more: the other side is connected. A side that was not asked has to
@@ -198,7 +198,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The other side has transferred an announced message, or failed to.
+    /// Takes the other side's word that it has transferred an announced message, or failed to.
     fn take_done(&mut self, record: &Record, scope: &mut Scope<'_>) {
         let [id, taken, outcome] = record.words;
         if let Some(announced) = self.outgoing.announced.remove(&id) {
@@ -214,7 +214,7 @@ impl Pair {
         self.outgoing.streams.retain(|stream| stream.id != id);
     }
 
-    /// The other side asks for an announced message piece by piece.
+    /// Takes the other side's request for an announced message, piece by piece.
     fn take_pull(&mut self, record: &Record) -> Result<(), Broken> {
         let [id, wanted, _] = record.words;
         let Some(announced) = self.outgoing.announced.get_mut(&id) else {
@@ -232,7 +232,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The other side has one session as long as the pair lasts.
+    /// Notes the other side's session, which stays as long as the pair.
     fn connected_to(&mut self, session: u32) -> Result<(), Broken> {
         if *self.session.get_or_insert(session) == session {
             Ok(())

@@ -1,5 +1,5 @@
-//! One other endpoint of the same host: what is said over the shared rings, and what waits for room or an answer. The rings are
-//! reliable, so nothing is acknowledged or repeated; the end of the other program shows at the socket.
+//! A pair of endpoints of one host: the records over the shared rings, and what waits for room or an answer. The rings
+//! are reliable, so nothing is acknowledged or repeated; the end of the other program shows at the socket.
 //!
 //! Messages go over one ring, in order, and are left there while there is no room for them. Everything that they wait for goes over the
 //! other, which is always read: so neither side ever waits for the other in a circle.
@@ -27,17 +27,18 @@ use crate::{
     store::{LocalLarge, Source, Store},
 };
 
-/// Records handled before what they cause is written.
+/// This many records are handled before what they cause is written.
 const RECORDS_PER_TURN: usize = 32;
-/// Bells, and pieces of long messages, handled before the endpoint gets its turn: a side that takes them as fast as they are written
-/// must not keep the other one here.
+/// This many bells, and pieces of long messages, are handled before the endpoint gets its turn: a side that takes them as
+/// fast as they are written must not keep the other one here.
 const BELLS_PER_TURN: usize = 32;
 const PIECES_PER_TURN: usize = 64;
-/// Answers that wait for room. At the limit no messages are read from a side that does not read answers.
+/// At most this many answers wait for room. At the limit no messages are read from a side that does not read answers.
 const CONTROL_MAX: usize = 64;
-/// Answers to questions for a connection or a message that wait for room. A side that asks more often does not read answers.
+/// At most this many answers to requests for a connection or a message wait for room. A side that asks more often does
+/// not read answers.
 const CONNECTED_MAX: usize = 1 << 16;
-/// Bytes of a long message in one record where memory cannot be read across processes.
+/// This many bytes of a long message go in one record where memory cannot be read across processes.
 const PIECE_LEN: u32 = 16 << 10;
 
 const CONNECT: u32 = 1;
@@ -52,26 +53,27 @@ const GONE: u32 = 8;
 /// A frame as it would be on the wire.
 const FRAME: u32 = 9;
 
-/// Bytes of frames that wait for room, as many as a receive ring holds: what is beyond is lost as there, and sent again.
+/// At most this many bytes of frames wait for room, as many as a receive ring holds: what is beyond is lost as there, and
+/// sent again.
 const FRAMES_LEN_MAX: usize = 4 << 20;
-/// At most so many frames of all pairs wait to be taken: more than are in all rings when an endpoint polls after a
+/// At most this many frames of all pairs wait to be taken: more than are in all rings when an endpoint polls after a
 /// while.
 const FRAMES_MAX: usize = 4096;
 
 const ACCEPTED: u64 = 0;
 const BAD_KEY: u64 = 1;
 
-/// How a transfer went, in DONE.
+/// The success of a transfer, in DONE.
 const WHOLE: u64 = 0;
 const FAILED: u64 = 1;
 
-/// What a pair needs of the endpoint while it works.
+/// The parts of the endpoint that a pair needs while it works.
 pub(in crate::local) struct Scope<'a> {
     pub(in crate::local) store: &'a mut Store,
     pub(in crate::local) counters: &'a mut Counters,
     /// Transfers to be copied from here.
     pub(in crate::local) pulls: &'a mut VecDeque<Pull>,
-    /// Frames that came, and from which endpoint.
+    /// The frames that came, with the endpoints that sent them.
     pub(in crate::local) frames: &'a mut VecDeque<(u8, Vec<u8>)>,
     pub(in crate::local) session: u32,
     pub(in crate::local) key: u32,
@@ -82,7 +84,7 @@ pub(in crate::local) struct Waiting {
     pub(in crate::local) request: Key,
     pub(in crate::local) memory: Segments,
     pub(in crate::local) match_info: u64,
-    /// Its bytes go through the ring.
+    /// The bytes go through the ring.
     pub(in crate::local) eager: bool,
     pub(in crate::local) until: Time,
 }
@@ -92,11 +94,11 @@ struct Announced {
     request: Key,
     memory: Segments,
     until: Time,
-    /// It is being sent piece by piece.
+    /// The message is being sent piece by piece.
     streams: bool,
 }
 
-/// Bytes that the other side asked for.
+/// The bytes that the other side asked for.
 struct Stream {
     id: u64,
     offset: u32,
@@ -108,7 +110,7 @@ struct Arriving {
     request: Key,
     wanted: u32,
     got: u32,
-    /// It is given up then.
+    /// The time when the message is given up.
     until: Time,
 }
 
@@ -121,7 +123,7 @@ pub(in crate::local) struct Pull {
     pub(in crate::local) wanted: u32,
 }
 
-/// The rings that two endpoints share: messages in order, and what is always read, in each direction.
+/// The rings that two endpoints share, in each direction one for messages in order and one that is always read.
 struct Rings {
     messages_out: Producer,
     messages_in: Consumer,
@@ -129,7 +131,7 @@ struct Rings {
     answers_in: Consumer,
 }
 
-/// What is to go to the other side, and what it still may ask for.
+/// The records that wait for the other side, and the messages that it still may ask for.
 #[derive(Default)]
 struct Outgoing {
     /// Connections, ends of transfers and requests of bytes.
@@ -138,16 +140,16 @@ struct Outgoing {
     waiting: VecDeque<Waiting>,
     /// Announced messages, by number.
     announced: HashMap<u64, Announced>,
-    /// How many were announced.
+    /// The number of messages that were announced.
     announced_count: u64,
     /// Announced messages that go piece by piece.
     streams: VecDeque<Stream>,
     frames: VecDeque<Vec<u8>>,
-    /// Bytes of `frames`.
+    /// The bytes of `frames`.
     frames_len: usize,
 }
 
-/// What comes from the other side.
+/// The state of what comes from the other side.
 #[derive(Default)]
 pub(in crate::local) struct Incoming {
     /// The number that was announced last; it counts upwards.
@@ -166,13 +168,13 @@ pub(in crate::local) struct Pair {
     pub(in crate::local) id: u64,
     pub(in crate::local) endpoint: u8,
     pub(in crate::local) socket: weft_authority::QuarantinedSocket,
-    /// The other program, as the system says.
+    /// The process of the other program, as the kernel says.
     pid: Option<i32>,
     /// The session of the other endpoint, once connected.
     pub(in crate::local) session: Option<u32>,
     rings: Rings,
     connects: Vec<(Key, Time)>,
-    /// This side has asked for a connection, whatever came of it.
+    /// This side has asked for a connection, with or without success.
     has_asked: bool,
     outgoing: Outgoing,
     pub(in crate::local) incoming: Incoming,
@@ -229,7 +231,7 @@ impl Pair {
         self.session.map(|session| Source::Local { endpoint, session })
     }
 
-    /// The process number of the other side; `None` when it cannot be named here.
+    /// Returns the process number of the other side; `None` when it cannot be named here.
     pub(in crate::local) fn pid(&mut self) -> Option<i32> {
         if self.pid.is_none() {
             self.hear();
@@ -249,8 +251,8 @@ impl Pair {
         true
     }
 
-    /// The other side learns that this one is over, also while a child process has the socket, too. What was announced may be
-    /// overwritten from now on.
+    /// Tells the other side that this one is over, also while a child process has the socket, too. Announced messages
+    /// may be overwritten from now on.
     pub(in crate::local) fn hang_up(&mut self) {
         self.rings.messages_out.withdraw();
         // One that the other side has closed is as good.
@@ -274,14 +276,14 @@ impl Pair {
         scope.counters.count(Counter::SharedConnectRequest);
     }
 
-    /// True if the connect was still without an answer.
+    /// Forgets a connect. True if it was still without an answer.
     pub(in crate::local) fn cancel_connect(&mut self, request: Key) -> bool {
         let before = self.connects.len();
         self.connects.retain(|(of, _)| *of != request);
         self.connects.len() != before
     }
 
-    /// A message. Completes here if its bytes are in the ring.
+    /// Sends a message. It is complete here if its bytes are in the ring.
     #[inline]
     pub(in crate::local) fn send(&mut self, waiting: Waiting, scope: &mut Scope<'_>) {
         let until = waiting.until;
@@ -365,7 +367,7 @@ impl Pair {
         }
     }
 
-    /// A transfer from the other side is over: how many bytes were taken, `None` if it failed.
+    /// Finishes a transfer from the other side: how many bytes were taken, `None` if it failed.
     pub(in crate::local) fn finish(&mut self, id: u64, taken: Option<u32>, scope: &mut Scope<'_>) {
         self.outgoing.control.push_back(Record {
             kind: DONE,
@@ -404,7 +406,7 @@ impl Pair {
         !self.outgoing.control.is_empty() || !self.outgoing.streams.is_empty() || !self.outgoing.frames.is_empty()
     }
 
-    /// Writes what waits, as far as there is room. Whether anything was written.
+    /// Writes what waits, as far as there is room. Returns whether anything was written.
     #[inline]
     pub(in crate::local) fn write_waiting(&mut self, scope: &mut Scope<'_>) -> bool {
         let answers = self.has_answers() && self.write_answers();
@@ -418,7 +420,7 @@ impl Pair {
         answers || messages
     }
 
-    /// Whether anything was written.
+    /// Writes messages that wait, and returns whether any was written.
     fn write_messages(&mut self, scope: &mut Scope<'_>) -> bool {
         let mut wrote = false;
         while let Some(waiting) = self.outgoing.waiting.pop_front() {
@@ -431,7 +433,7 @@ impl Pair {
         wrote
     }
 
-    /// Whether anything was written.
+    /// Writes answers that wait, and returns whether any was written.
     fn write_answers(&mut self) -> bool {
         let wrote = self.push_answers();
         self.broken |= wrote.is_err();
@@ -477,7 +479,7 @@ impl Pair {
         Ok(wrote)
     }
 
-    /// A frame for the other side, after those that wait.
+    /// Queues a frame for the other side, after those that wait.
     pub(in crate::local) fn send_frame(&mut self, frame: Vec<u8>) {
         if self.outgoing.frames_len + frame.len() <= FRAMES_LEN_MAX && frame.len() <= PAYLOAD_LEN_MAX {
             self.outgoing.frames_len += frame.len();
@@ -511,7 +513,7 @@ impl Pair {
         Ok(wrote)
     }
 
-    /// The other side asked for what is not there any more.
+    /// Answers a request for a message that is gone.
     fn say_gone(&mut self, id: u64) -> Result<(), Broken> {
         if self.outgoing.control.len() >= CONNECTED_MAX {
             return Err(Broken);
@@ -529,7 +531,7 @@ impl Pair {
         !self.incoming.refused && self.outgoing.control.len() < CONTROL_MAX
     }
 
-    /// Before sleeping: asks to be woken. True if there is something to do already.
+    /// Asks to be woken, before sleeping. True if there is something to do already.
     pub(in crate::local) fn sleep(&mut self) -> bool {
         let messages = self.takes_messages() && self.rings.messages_in.sleep();
         let answers = self.rings.answers_in.sleep();
@@ -548,7 +550,7 @@ impl Pair {
 }
 
 impl Waiting {
-    /// Bytes behind its record's head.
+    /// Returns the bytes behind the record's head.
     fn payload_len(&self) -> usize {
         if self.eager {
             self.memory.len() as usize

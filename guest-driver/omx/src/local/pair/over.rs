@@ -1,4 +1,4 @@
-//! What takes too long, and the end of everything with the other side.
+//! The ends of a pair's requests and of the pair: time limits, and the loss of the other side.
 
 use ether::Time;
 use mxoe::engine::Counter;
@@ -7,7 +7,7 @@ use super::{Pair, RECORDS_PER_TURN, Scope};
 use crate::{StatusCode, local::ring::RECORDS_MAX, slab::Key};
 
 impl Pair {
-    /// A request of this pair is given up then.
+    /// Sets the time when a request of this pair is given up.
     pub(in crate::local) fn set_until(&mut self, request: Key, until: Time) {
         let connects = self.connects.iter_mut().filter(|(of, _)| *of == request);
         let waiting = self
@@ -86,7 +86,8 @@ impl Pair {
             .min();
     }
 
-    /// Everything with the other side ends. What is left if the other side went, and there is no room for messages that it had sent.
+    /// Ends everything with the other side. Returns the pair if the other program has ended and there is no room for
+    /// messages that it had sent.
     pub(in crate::local) fn end(mut self, code: StatusCode, scope: &mut Scope<'_>) -> Option<Self> {
         // What was written before the other side went is received.
         self.read_all(scope);

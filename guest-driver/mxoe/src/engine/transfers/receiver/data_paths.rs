@@ -11,13 +11,13 @@ use crate::engine::{DataPath, DataPathChoice, Token};
 
 /// Shorter transfers are not compared, because half of their time is the request's.
 const LEN_MIN: u32 = 512 << 10;
-/// So many comparisons are remembered. Their median counts, since the processor may have been away during one of them.
+/// This many comparisons are remembered. Their median counts, since the processor may have been away during one of them.
 const REMEMBERED: usize = 9;
-/// So many comparisons are needed before the usual path changes.
+/// This many comparisons are needed before the usual path changes.
 const ENOUGH: usize = 4;
-/// After so many comparisons, trials become rare.
+/// After this many comparisons, trials become rare.
 const SOON: usize = 9;
-/// So many transfers on the usual path lie between two trials, at first and later.
+/// This many transfers on the usual path lie between two trials, at first and later.
 const BETWEEN_SOON: u32 = 2;
 const BETWEEN_LATER: u32 = 24;
 /// Ratios are in these units.

@@ -14,7 +14,7 @@ const SLOTS_MAX: u32 = 1024;
 const GENERATION_BITS: u32 = 22;
 /// First generation of a slot.
 const GENERATION_FIRST: u32 = 0x23;
-/// So many frames may be outstanding however long the queues are.
+/// This many frames may be outstanding however long the queues are.
 const OUTSTANDING_FRAMES_MIN: u32 = 16;
 /// Each reply that did not wait in a queue lets so many more frames be outstanding.
 const OUTSTANDING_FRAMES_STEP: u32 = 1;

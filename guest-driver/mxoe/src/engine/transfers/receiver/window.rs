@@ -8,7 +8,7 @@ use crate::engine::transfers::path::Path;
 
 /// Frames that can be outstanding: the number on the wire has eight bits.
 pub(super) const WINDOW: u32 = 256;
-/// So many ordinals are remembered: asking again takes new ones.
+/// This many ordinals are remembered: asking again takes new ones.
 const ORDINALS: u16 = 512;
 /// Blocks in flight per pull (section 3).
 pub(super) const BLOCKS: u32 = 4;
@@ -92,7 +92,7 @@ pub(super) enum Refused {
 pub(super) struct Taken {
     /// The ordinal of the frame, if it was asked for once.
     pub ordinal: Option<u16>,
-    /// So many frames came before it though they were asked for later.
+    /// This many frames came before it though they were asked for later.
     pub overtaken_by: u16,
     /// Frames that are now known to be lost.
     pub lost: u32,
