@@ -4,11 +4,11 @@
 //! A machine without I/O: it is handed the first bytes of frames and says where they go, and from which buffer. `docs/spec/card-multicast.md`
 //! defines the frames, the credits and the least number of buffers. Who is in which group is decided elsewhere.
 
-mod actions;
+mod budget;
 mod counters;
-mod credits;
+mod entry;
 mod machine;
-mod packets;
+mod signal;
 mod table;
 mod tree;
 mod wire;
