@@ -163,13 +163,13 @@ impl FromStr for Reason {
 /// One interrupt decided by the firmware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupt {
-    /// Why.
+    /// Why the interrupt was decided.
     pub reason: Reason,
     /// How many packets it announces for the first time. 0 only for [`Reason::Restart`], [`Reason::Clock`], and
     /// [`Reason::Watchdog`] if the host does not react to what was announced before.
     pub packets: u32,
     /// This is the n-th interrupt decided on this queue, counted from 1.
     pub sequence: u64,
-    /// When it was due. Earlier than the time handed to `poll` if the driver polled late.
+    /// When the interrupt was due, which is earlier than the time handed to `poll` if the driver polled late.
     pub decided_at: Time,
 }

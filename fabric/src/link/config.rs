@@ -179,7 +179,7 @@ pub enum LinkConfigError {
     PpmTooLarge {
         /// The setting's name.
         field: &'static str,
-        /// Its value.
+        /// The value that was asked for.
         ppm: u32,
     },
     /// Frames would be delayed by no time, so nothing would be reordered.
@@ -192,7 +192,7 @@ pub enum LinkConfigError {
     TooManyFrames {
         /// The setting's name.
         field: &'static str,
-        /// Its value.
+        /// The value that was asked for.
         frames: u32,
     },
 }

@@ -117,7 +117,7 @@ pub struct SnoopedVlan {
 pub(crate) enum Audience {
     /// The stations that would get any frame to the address.
     AsData,
-    /// Everybody.
+    /// All stations of the VLAN.
     Everybody,
     /// Routers and other switches: hosts that hear reports say nothing themselves.
     Routers,

@@ -146,7 +146,7 @@ impl core::error::Error for CoalescingError {}
 /// What a strategy is told: the DMA of a packet has completed.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// When.
+    /// When the DMA completed.
     pub at: Time,
     /// The packet's descriptor, mark included.
     pub packet: PacketInfo,
@@ -157,11 +157,11 @@ pub struct Completion {
 /// What a strategy is told: the DMAs of several packets have completed at one moment, and all of them had arrived by then.
 #[derive(Clone, Copy, Debug)]
 pub struct Together {
-    /// When.
+    /// When the DMAs completed.
     pub at: Time,
-    /// How many of them are marked; at least 1.
+    /// How many of the packets are marked; at least 1.
     pub marked: u32,
-    /// The last one's descriptor.
+    /// The descriptor of the last packet.
     pub last: PacketInfo,
 }
 
@@ -170,7 +170,7 @@ pub struct Together {
 pub enum Action {
     /// Nothing: the packet waits for the time-out, the count limit or a later completion.
     Wait,
-    /// As [`Action::Wait`], and an interrupt that was asked for has been put off: counted.
+    /// The packet waits as for [`Action::Wait`], and an interrupt that was asked for has been put off: counted.
     Defer,
     /// An interrupt now, for everything that has completed. [`Reason::Strategy`] is for whatever a strategy decides by itself:
     /// reports name the strategy with it. [`Reason::Mark`], [`Reason::Deferred`] and [`Reason::EveryPacket`] are for what they say; all
@@ -185,7 +185,7 @@ pub enum Attention {
     EveryPacket,
     /// Those of marked packets: as things stand, it would answer [`Action::Wait`] to any unmarked one.
     MarkedPackets,
-    /// As [`Attention::MarkedPackets`]; and packets that complete at one moment, all of which had arrived by then, it would
+    /// Those of marked packets, as for [`Attention::MarkedPackets`]; and packets that complete at one moment, all of which had arrived by then, it would
     /// rather hear of as a whole, by [`Strategy::completed_together`].
     MarkedTogether,
     /// None: it would answer [`Action::Wait`] to any packet.

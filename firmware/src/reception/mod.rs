@@ -44,7 +44,7 @@ impl PollingScheme {
         Self::StaticSplit,
     ];
 
-    /// Its name.
+    /// The name of the method on command lines and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PacketShifting => "packet-shifting",

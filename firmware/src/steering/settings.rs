@@ -218,7 +218,7 @@ pub enum TableChange {
 /// What to change of [`SteeringSettings`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SteeringChange {
-    /// See [`SteeringSettings::mode`].
+    /// By what frames are distinguished, as in [`SteeringSettings::mode`].
     pub mode: Option<SteeringMode>,
     /// One of the tables.
     pub table: Option<(SteeringTable, TableChange)>,

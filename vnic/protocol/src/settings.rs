@@ -122,12 +122,12 @@ pub struct CoalescingSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueCoalescing {
-    /// Its number, counted from 0.
+    /// The number of the queue, counted from 0.
     pub queue: u16,
-    /// See [`CoalescingSettings::all`].
+    /// The settings of the queue, in place of [`CoalescingSettings::all`].
     #[serde(flatten)]
     pub coalescing: Coalescing<String>,
-    /// See [`CoalescingSettings::watchdog_ns`].
+    /// The watchdog of the queue, in place of [`CoalescingSettings::watchdog_ns`].
     #[serde(default, skip_serializing_if = "is_zero")]
     pub watchdog_ns: u64,
 }
@@ -176,10 +176,10 @@ impl Default for CoalescingSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoalescingChange {
-    /// See [`CoalescingSettings::all`].
+    /// What changes in [`CoalescingSettings::all`].
     #[serde(flatten)]
     pub all: firmware::CoalescingChange<String>,
-    /// See [`CoalescingSettings::watchdog_ns`].
+    /// The new [`CoalescingSettings::watchdog_ns`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watchdog_ns: Option<u64>,
 }
@@ -214,7 +214,7 @@ impl From<&CoalescingSettings> for CoalescingChange {
 pub enum SettingsEvent {
     /// Settings of a port.
     Port {
-        /// Its name.
+        /// The name of the port.
         port: String,
         /// Coalescing of its queues.
         coalesce: CoalescingSettings,
@@ -237,7 +237,7 @@ pub enum SettingsEvent {
     },
     /// The tree of a multicast group.
     Group {
-        /// Its number.
+        /// The number of the group.
         group: u16,
         /// Shape of the tree.
         tree: String,

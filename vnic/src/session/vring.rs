@@ -2,7 +2,7 @@
 //! nothing else of its own.
 //!
 //! O_NONBLOCK would not do: it belongs to the open file description, which the frontend shares and changes at will. A write
-//! into a full counter, or a read from an empty one, would then stop a thread that holds a lock everybody needs.
+//! into a full counter, or a read from an empty one, would then stop a thread that has a lock which all threads need.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_signal_by_a_file_that_was_replaced_is_given_by_the_new_one() {
-        let (vring, (masked, _nobody), (ours, theirs)) = (vring(), blocking(), blocking());
+        let (vring, (masked, _keep), (ours, theirs)) = (vring(), blocking(), blocking());
         vring.set_call(Some(masked));
         vring.set_call(Some(ours.try_clone().expect("a second descriptor")));
         assert_eq!(read_at_once(&theirs), Err(Errno::AGAIN), "nothing was signalled");

@@ -54,7 +54,7 @@ impl Ends {
         *current = Some(end);
     }
 
-    /// See [`CaptureEnd::end`].
+    /// Ends the capture that runs now, as [`CaptureEnd::end`] does, or the one that starts next.
     pub fn end(&self) {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         self.asked.store(true, Ordering::SeqCst);
