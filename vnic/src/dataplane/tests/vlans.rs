@@ -241,11 +241,7 @@ fn the_longest_frame_that_a_guest_may_hand_over_gets_its_tag_on_every_way() {
         rate_bps,
         ..LinkSettings::default()
     };
-    for len in [
-        65_535,
-        SEGMENTED_FRAME_MAX - 3,
-        SEGMENTED_FRAME_MAX,
-    ] {
+    for len in [65_535, SEGMENTED_FRAME_MAX - 3, SEGMENTED_FRAME_MAX] {
         let sent = tcp_frame(1, len as usize - headers);
         for features in [ALL_FEATURES, 0] {
             for link in [slow(0, 0), slow(1_000, 0), slow(1_000, 10_000_000_000)] {
