@@ -1,6 +1,6 @@
 //! What the card counts about reception (`papers.md` M-GF10): per queue, per strategy, with the reason of every interrupt.
 //!
-//! Plain numbers that only grow. Transmit completions and what the guest took are counted elsewhere.
+//! The counters are plain numbers that only grow. Transmit completions and what the guest took are counted elsewhere.
 
 mod histogram;
 mod rx_counts;

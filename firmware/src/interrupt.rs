@@ -1,6 +1,6 @@
 //! Interrupts and the reasons for them.
 //!
-//! A decision of the firmware, not a signal: whether the guest's driver wants the call, and what became of it, is the
+//! An interrupt is a decision of the firmware here, not a signal: whether the guest's driver wants the call, and what became of it, is the
 //! driver's business (`papers.md` M-GF10 distinguishes *decided*, *suppressed*, *signalled* and *taken*).
 
 use alloc::{format, string::String};

@@ -1,6 +1,6 @@
 //! One direction of a link: whether a frame arrives, when, and in what state.
 //!
-//! Rate, delay, queue limit, MTU, and faults from a seed; all of it may change while frames are in flight. A link keeps
+//! A link has rate, delay, queue limit, MTU, and faults from a seed; all of it may change while frames are in flight. It keeps
 //! no frames and flips no bits: it answers when and what, and the caller keeps the frame until then.
 
 mod chance;

@@ -1,6 +1,6 @@
 //! IGMP and MLD snooping (RFC 4541): which ports want which multicast groups, from what hosts and routers say.
 //!
-//! A state machine without clock: it is told of messages and of the time, and answers which ports a frame to a group goes to and
+//! It is a state machine without clock: it is told of messages and of the time, and answers which ports a frame to a group goes to and
 //! which queries are to be sent. Frames are forwarded elsewhere.
 
 mod message;

@@ -1,6 +1,6 @@
 //! The forwarding table: which port an address was last seen on.
 //!
-//! Open addressing with linear probing in one fixed block of slots, so nothing is allocated after the start and every
+//! It uses open addressing with linear probing in one fixed block of slots, so nothing is allocated after the start and every
 //! operation ends after [`PROBES_MAX`] slots, whatever addresses a guest invents. Limits per port are the switch's
 //! business, and so is what an expired entry means.
 

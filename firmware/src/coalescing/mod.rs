@@ -1,6 +1,6 @@
 //! Interrupt coalescing: the settings, the strategies and the one list that registers them.
 //!
-//! A strategy is one file beside this one and one line in the list at the end of this one. Time-out and count limit (`papers.md`
+//! Each strategy has a file beside this one and a line in the list at the end of this one. Time-out and count limit (`papers.md`
 //! M-GF1, M-GF2) are not a strategy's business: the pipeline enforces them around every strategy.
 
 use core::fmt;

@@ -1,4 +1,4 @@
-//! Expectation traces: packets that arrive, and the interrupts that a strategy should decide on. How a course says what right is.
+//! Expectation traces: packets that arrive, and the interrupts that a strategy should decide on. A course says with them what is right.
 
 use alloc::{format, string::String, vec::Vec};
 use core::fmt;

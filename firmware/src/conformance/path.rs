@@ -1,4 +1,5 @@
-//! Does a receive path keep its promises, whatever the strategy? Driven in time, under random loads, and watched from outside.
+//! Does a receive path keep its promises, whatever the strategy? The suite drives it in time, under random loads, and watches it from
+//! outside.
 
 use alloc::{format, vec::Vec};
 

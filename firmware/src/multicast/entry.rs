@@ -1,4 +1,4 @@
-//! The rows of a group's table with the state of their trees at this card: where packets and credits stand.
+//! What a card keeps for each sender of a group: the sender's row, and where its packets and credits stand.
 //!
 //! This is plain state and its arithmetic; what happens when is in `machine`.
 

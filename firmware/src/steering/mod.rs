@@ -1,6 +1,6 @@
 //! Which receive queue an arriving frame goes to (`papers.md` M-GF9): MXoE by the endpoint it is for, IP by its flow.
 //!
-//! Settings, tables and the choice. A frame's bytes are read by `mxoe_header` and `toeplitz`; rings, and which of them are
+//! The choice, its settings and its tables are here. A frame's bytes are read by `mxoe_header` and `toeplitz`; rings, and which of them are
 //! ready, are the driver's business.
 
 mod queue_table;

@@ -1,6 +1,6 @@
 //! Settings of the steering: by what frames are distinguished, and which of them each queue gets.
 //!
-//! Values and their limits only; what follows from them is decided in `steering`.
+//! Only values and their limits are here; what follows from them is decided in `steering`.
 
 use core::{fmt, str::FromStr};
 

@@ -1,6 +1,7 @@
 //! The vhost-user session of a port: everything between a frontend's socket and the published `vhost-user-backend` daemon.
-//! A front of our own reads every message first, because stock frontends and the stock backend disagree on a few; a fresh daemon
-//! serves each connection. Knows nothing of frames, rings' contents or the switch.
+//!
+//! A front reads every message first, because stock frontends and the stock backend disagree on a few; a fresh daemon
+//! serves each connection. The session knows nothing of frames, rings' contents or the switch.
 //!
 //! ```text
 //! frontend ⇄ front (wire, rules) ⇄ private socket ⇄ VhostUserDaemon ⇄ Guarded ⇄ the device's backend object

@@ -1,5 +1,5 @@
-//! Sockets by path: claimed so that a file left behind is replaced, a socket in use is not, and what is removed at the end is
-//! our own. Used for vhost-user, control and metrics sockets alike.
+//! Claims sockets by path: a file left behind is replaced, a socket in use is not, and at the end only what was claimed is removed.
+//! Vhost-user, control and metrics sockets are claimed alike.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,5 +1,5 @@
-//! The published crate's vring with the two accesses to the frontend's eventfds replaced by ones that cannot wait. Does
-//! nothing else of its own.
+//! The published crate's vring with the two accesses to the frontend's eventfds replaced by ones that cannot wait. It
+//! changes nothing else.
 //!
 //! O_NONBLOCK would not do: it belongs to the open file description, which the frontend shares and changes at will. A write
 //! into a full counter, or a read from an empty one, would then stop a thread that has a lock which all threads need.
@@ -302,7 +302,7 @@ impl NoSignals {
     }
 }
 
-/// Attempts to tell a semaphore from a counter: another reader (a ring that runs with the same kick) may spoil one, not all.
+/// Attempts to tell a semaphore from a counter: another reader (a ring that runs with this kick, too) may spoil one, not all.
 const SEMAPHORE_ATTEMPTS: usize = 16;
 
 /// True for an eventfd that gives one signal per read (EFD_SEMAPHORE). A counter of 2⁶³ in it would keep the thread that reads it

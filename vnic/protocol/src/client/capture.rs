@@ -1,4 +1,4 @@
-//! A capture as a stream of pcapng bytes over `vnicd`'s control socket, ended at a whole block. Decodes no frames.
+//! A capture as a stream of pcapng bytes over `vnicd`'s control socket, ended at a whole block. The client decodes no frames.
 
 use std::{
     io::{BufRead, BufReader, Write},

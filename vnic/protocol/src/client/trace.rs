@@ -1,5 +1,5 @@
 //! Reading a card's flight recorder over `vnicd`'s control socket: records as they come, until the reader asks for the end.
-//! What they mean and how they are shown is in `trace`.
+//! What records mean and how they are shown is decided by the reader.
 
 use std::{
     io::{self, BufReader, Read},
