@@ -141,7 +141,7 @@ impl Record {
     }
 }
 
-/// A record as a ring keeps it, in three words: it is written, and looked at, in a few instructions.
+/// A record as a ring keeps it, in three words: it is written, and compared, in a few instructions.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
     at: Time,

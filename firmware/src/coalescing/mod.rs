@@ -42,7 +42,7 @@ weft_settings::settings! {
         /// An interrupt when so many packets wait (M-GF2); 0 = no count limit, at most [`FRAMES_MAX_MAX`]. Without meaning
         /// while coalescing is off.
         pub frames_max as "frames": u32,
-        /// Whether the card looks at the latency-sensitive mark of arriving packets (M-GF3).
+        /// Whether the card reads the latency-sensitive mark of arriving packets (M-GF3).
         pub marks: bool,
     }
 }
@@ -72,7 +72,7 @@ impl<S> CoalescingChange<S> {
 }
 
 impl Coalescing {
-    /// What a card starts with: time-out coalescing with 75 µs, no count limit, marks looked at.
+    /// What a card starts with: time-out coalescing with 75 µs, no count limit, marks read.
     pub const DEFAULT: Self = Self {
         strategy: StrategyKind::Timeout,
         delay_ns: DELAY_NS_DEFAULT,
@@ -266,7 +266,7 @@ pub(crate) trait StrategyVisitor {
     /// Why the visit ends early.
     type Error;
 
-    /// Looks at the strategy that is registered as `kind`.
+    /// Visits the strategy that is registered as `kind`.
     fn visit<S: Strategy>(&mut self, kind: StrategyKind) -> Result<(), Self::Error>;
 }
 

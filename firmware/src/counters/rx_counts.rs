@@ -10,7 +10,7 @@ pub struct RxCounts {
     pub packets: u64,
     /// Their bytes, without frame check sequences.
     pub bytes: u64,
-    /// How many of them carried the latency-sensitive mark (and marks were looked at).
+    /// How many of these packets carried the latency-sensitive mark, while marks were read.
     pub marked: u64,
     /// Packets announced by an interrupt.
     pub announced: u64,

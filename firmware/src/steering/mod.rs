@@ -174,7 +174,7 @@ impl Steering {
         self.set(change.apply(&self.settings, self.queue_pairs)?)
     }
 
-    /// Fills the tables that are looked into per frame, so that no frame can go to a queue that is not ready.
+    /// Fills the tables that are read per frame, so that no frame can go to a queue that is not ready.
     fn resolve(&mut self) {
         let mut queues = [0; u64::BITS as usize];
         let mut count = 0;

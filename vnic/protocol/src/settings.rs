@@ -162,7 +162,7 @@ impl From<CardCoalescing> for CoalescingSettings {
 
 impl Default for CoalescingSettings {
     /// No coalescing, as plain virtual cards have it: every time-out would be seen by each ping of a guest. A strategy that
-    /// is chosen later finds the delay of the papers' card, 75 µs, and looks at marks (papers.md M-GF1).
+    /// is chosen later finds the delay of the papers' card, 75 µs, and reads marks (papers.md M-GF1).
     fn default() -> Self {
         CoalescingSettings {
             all: Coalescing::DEFAULT.with_strategy(StrategyKind::Disabled.name().to_owned()),
