@@ -1,6 +1,6 @@
 //! The emulated switch and its links: who gets a frame, and when.
 //!
-//! State machines without I/O, clock or threads: they are told the time and the frame's first bytes and answer with a
+//! Its parts are state machines without I/O, clock or threads: they are told the time and the frame's first bytes and answer with a
 //! decision. Frames themselves are moved, delayed and changed by the caller; guest memory and processes are unknown
 //! here.
 #![no_std]

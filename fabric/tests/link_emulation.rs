@@ -1,5 +1,5 @@
 //! What people ask of link emulators: jitter, bursts of lost frames, every Nth frame, token buckets, queues limited in bytes,
-//! frames or time, and ECN thresholds. All in virtual time, and all from the seed.
+//! frames or time, and ECN thresholds. All of it happens in virtual time, and follows from the seed.
 
 use ether::Time;
 use fabric::{

@@ -1,7 +1,7 @@
 //! Instructions per packet of the receive pipeline, for each strategy, in batches of 64 as `vnicd` takes them.
 //!
-//! Counted by Callgrind (`gungraun`), so a busy machine changes no figure. Run with `cargo bench -p weft-firmware`;
-//! needs valgrind and `gungraun-runner` in the version of the library.
+//! Callgrind (`gungraun`) counts them, so a busy machine changes no figure. `cargo bench -p weft-firmware` runs the benchmark;
+//! it needs valgrind and `gungraun-runner` in the version of the library.
 
 // gungraun's macros make public items without documentation.
 #![allow(missing_docs)]

@@ -1,7 +1,7 @@
 //! One card, the composition of its mechanisms.
 //!
-//! Frames themselves pass by: the driver asks what a frame means and tells the queue that it arrived. What a mechanism does is
-//! in its own file; here is only who has what, and how all of them are reached.
+//! Frames themselves stay with the driver: it asks what a frame means and tells the queue that it arrived. What a mechanism does
+//! is in the file of that mechanism; this one says which mechanisms a card has, and how they are reached.
 
 mod group_requests;
 mod in_band_control;

@@ -1,7 +1,7 @@
 //! The card's clock for a host's soft timers (`papers.md` M-BV10): a clock interrupt every T, but only while a timer
 //! runs and the host does not poll the clock itself.
 //!
-//! One clock, as a rule over times. Which timers a guest armed and what a ring of the clock looks like is in `timers`.
+//! One clock is a rule over times here. Which timers a guest armed and what a ring of the clock looks like is in `timers`.
 
 use ether::Time;
 

@@ -1,6 +1,6 @@
 //! Interrupts and the reasons for them.
 //!
-//! A decision of the firmware, not a signal: whether the guest's driver wants the call, and what became of it, is the
+//! An interrupt is a decision of the firmware here, not a signal: whether the guest's driver wants the call, and what became of it, is the
 //! driver's business (`papers.md` M-GF10 distinguishes *decided*, *suppressed*, *signalled* and *taken*).
 
 use alloc::{format, string::String};
@@ -163,13 +163,13 @@ impl FromStr for Reason {
 /// One interrupt decided by the firmware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupt {
-    /// Why.
+    /// Why the interrupt was decided.
     pub reason: Reason,
     /// How many packets it announces for the first time. 0 only for [`Reason::Restart`], [`Reason::Clock`], and
     /// [`Reason::Watchdog`] if the host does not react to what was announced before.
     pub packets: u32,
     /// This is the n-th interrupt decided on this queue, counted from 1.
     pub sequence: u64,
-    /// When it was due. Earlier than the time handed to `poll` if the driver polled late.
+    /// When the interrupt was due, which is earlier than the time handed to `poll` if the driver polled late.
     pub decided_at: Time,
 }

@@ -1,7 +1,7 @@
 //! How late timers were served.
 //!
-//! A card's timer is due at a time and served when its driver looks: at once in virtual time, later in a process that
-//! shares a machine. Counted in fixed buckets; nothing is measured here.
+//! A card's timer is due at a time and served when its driver polls: at once in virtual time, later in a process that
+//! shares a machine. The lateness is counted in fixed buckets; nothing is measured here.
 
 /// Lateness of served timers, in buckets that double: up to 1 µs, 2 µs, 4 µs … 1024 µs, and more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -130,7 +130,7 @@ impl Misorder {
     }
 
     /// The guest sends a frame that begins with `header` ([`INLINE_HEADER_LEN`](crate::INLINE_HEADER_LEN) bytes are enough).
-    /// Gives the place and new value of the one byte that is to be sent in place of the frame's own, if one is. The same
+    /// Gives the place and new value of the one byte that is to be sent in place of the frame's own, if one is. A
     /// frame may be shown several times in a row while it is not sent.
     #[inline]
     pub fn sent(&mut self, header: &[u8]) -> Option<(usize, u8)> {

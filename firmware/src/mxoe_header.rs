@@ -1,6 +1,6 @@
-//! Where an MXoE frame's header says what the card looks at: type and mark, endpoints, fragments of a MEDIUM.
+//! Where an MXoE frame's header says what the card reads: type and mark, endpoints, fragments of a MEDIUM.
 //!
-//! Byte positions only, written from `mxoe-wire.md` (sections 1.5, 2, 5.3 and 15); the protocol itself is the hosts' business.
+//! Only byte positions are here, from `mxoe-wire.md` (sections 1.5, 2, 5.3 and 15); the protocol itself is the hosts' business.
 
 use ether::EtherType;
 

@@ -27,7 +27,7 @@ impl PacketInfo {
     /// `header` are the first bytes of the frame (17 are enough, [`INLINE_HEADER_LEN`] is what drivers have at hand);
     /// `frame_len` is the length of the whole frame in bytes. A frame is marked if `marks_on`, its EtherType is MXoE's and
     /// bit 7 of its type byte is set; a frame too short to have a type byte is not marked. In any other protocol that
-    /// byte means something else (in IPv4 it is the upper half of the total length), so the EtherType is looked at first.
+    /// byte means something else (in IPv4 it is the upper half of the total length), so the EtherType is checked first.
     #[inline]
     pub fn classify(header: &[u8], frame_len: u32, marks_on: bool) -> Self {
         let marked =

@@ -1,6 +1,6 @@
 //! The ring of packets that arrived and whose DMA has not completed.
 //!
-//! A fixed ring, allocated once. It knows nothing of interrupts.
+//! The ring has a fixed size and is allocated once. It knows nothing of interrupts.
 
 use alloc::{boxed::Box, vec};
 

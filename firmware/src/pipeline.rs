@@ -467,7 +467,7 @@ impl<S: Selection> Pipeline<S> {
         (next != Time::MAX).then_some(next)
     }
 
-    /// As [`next_event`](Self::next_event); [`Time::MAX`] for none.
+    /// When there is something to do next, as [`next_event`](Self::next_event) says; [`Time::MAX`] for never.
     #[inline]
     pub(crate) fn next_at(&self) -> Time {
         if self.due.is_some() {

@@ -85,17 +85,17 @@ impl RecordKind {
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When. Records of a ring are in the order in which they were written, which for a late driver is not that of time.
+    /// The time of the event. Records of a ring are in the order in which they were written, which for a late driver is not that of time.
     pub at: Time,
-    /// What.
+    /// The kind of the event.
     pub kind: RecordKind,
     /// A code that depends on the kind; 0 otherwise.
     pub detail: u8,
     /// The receive queue; 0 for what concerns the whole card.
     pub queue: u16,
-    /// Packets or frames it is about.
+    /// How many packets or frames the event is about.
     pub count: u32,
-    /// Their bytes, or a number that depends on the kind; 0 otherwise.
+    /// The bytes of these packets, or a number that depends on the kind; 0 otherwise.
     pub number: u64,
 }
 
@@ -141,7 +141,7 @@ impl Record {
     }
 }
 
-/// A record as a ring keeps it, in three words: it is written, and looked at, in a few instructions.
+/// A record as a ring keeps it, in three words: it is written, and compared, in a few instructions.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
     at: Time,

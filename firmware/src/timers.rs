@@ -1,6 +1,6 @@
 //! The timers that a guest armed on its card: one-shot timers, and clocks for its soft timers (`papers.md` M-BV10).
 //!
-//! A bounded table. What an expiry looks like to the guest (a doorbell frame, an interrupt) is up to the driver of the card;
+//! They are kept in a bounded table. What an expiry looks like to the guest (a doorbell frame, an interrupt) is up to the driver of the card;
 //! the rule of one clock is in `clock`.
 
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! An interrupt with every second packet: a strategy as a student would write it.
+//! A strategy as a student would write it: it interrupts with every second packet.
 
 use firmware::{
     Reason,

@@ -1,4 +1,4 @@
-//! As `every_second.rs`, with the mistake that is made most often: the counter is never reset. `scripts/strategy` finds it.
+//! The strategy of `every_second.rs` with the mistake that is made most often: the counter is never reset. `scripts/strategy` finds it.
 
 use firmware::{
     Reason,

@@ -58,7 +58,7 @@ pub fn serve_unix(path: &Path, fabric: Fabric) -> Result<Server, MetricsError> {
     serve(Place::Unix(ClaimedSocket::bind(path, Some(MODE))?), fabric)
 }
 
-/// Serves metrics on a TCP port; everybody who reaches it may read them.
+/// Serves metrics on a TCP port; all who reach it may read them.
 ///
 /// # Errors
 /// [`MetricsError`].

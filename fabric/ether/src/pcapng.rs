@@ -1,6 +1,6 @@
 //! Writes pcapng capture files, block by block, into a caller's buffer.
 //!
-//! Blocks and options as in the IETF draft "PCAP Now Generic (pcapng) Capture File Format"; always little-endian, so
+//! Blocks and options are those of the IETF draft "PCAP Now Generic (pcapng) Capture File Format", always little-endian, so
 //! that one capture is one file on every machine. There is no reader here, and nothing is sent anywhere.
 
 use alloc::vec::Vec;

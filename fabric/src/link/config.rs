@@ -179,7 +179,7 @@ pub enum LinkConfigError {
     PpmTooLarge {
         /// The setting's name.
         field: &'static str,
-        /// Its value.
+        /// The value that was asked for.
         ppm: u32,
     },
     /// Frames would be delayed by no time, so nothing would be reordered.
@@ -192,7 +192,7 @@ pub enum LinkConfigError {
     TooManyFrames {
         /// The setting's name.
         field: &'static str,
-        /// Its value.
+        /// The value that was asked for.
         frames: u32,
     },
 }
@@ -206,7 +206,7 @@ impl fmt::Display for LinkConfigError {
                     "{field} is {ppm}, but a probability is at most {PPM} parts per million"
                 )
             }
-            Self::ReorderWithoutDelay => f.write_str("reordering has no effect if frames are held back by no time"),
+            Self::ReorderWithoutDelay => f.write_str("reordering has no effect without a delay"),
             Self::BurstWithoutRate => f.write_str("a burst has no effect on a link of unlimited rate"),
             Self::ThresholdBeyondQueue => f.write_str(
                 "the ECN threshold is not below the queue limit, so frames would be dropped and none marked",
@@ -260,7 +260,7 @@ impl LinkConfig {
         Ok(())
     }
 
-    /// Whether frames pass unharmed and in order, all by the same delay later, the MTU aside.
+    /// Whether frames pass unharmed and in order, all by one delay later, the MTU aside.
     pub(super) fn only_delays(&self) -> bool {
         let without = Self { delay_ns: 0, ..*self };
         without.is_ideal()

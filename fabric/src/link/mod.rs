@@ -1,6 +1,6 @@
 //! One direction of a link: whether a frame arrives, when, and in what state.
 //!
-//! Rate, delay, queue limit, MTU, and faults from a seed; all of it may change while frames are in flight. A link keeps
+//! A link has rate, delay, queue limit, MTU, and faults from a seed; all of it may change while frames are in flight. It keeps
 //! no frames and flips no bits: it answers when and what, and the caller keeps the frame until then.
 
 mod chance;
@@ -96,7 +96,7 @@ impl fmt::Display for LinkDrop {
 pub enum Admission {
     /// It does not arrive; the reason is counted.
     Drop {
-        /// Why.
+        /// Why the frame does not arrive.
         reason: LinkDrop,
         /// When its sender is rid of it: when its last bit has been sent, if it was lost on the wire, or at once.
         sent_at: Time,
@@ -139,7 +139,7 @@ pub struct LinkCounters {
     pub offered_bytes: u64,
     /// Frames that arrive, second copies included.
     pub delivered_frames: u64,
-    /// Their bytes.
+    /// The bytes of frames that arrive.
     pub delivered_bytes: u64,
     /// Frames delayed by the reorder delay.
     pub held_back_frames: u64,

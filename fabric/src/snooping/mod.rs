@@ -1,6 +1,6 @@
 //! IGMP and MLD snooping (RFC 4541): which ports want which multicast groups, from what hosts and routers say.
 //!
-//! A state machine without clock: it is told of messages and of the time, and answers which ports a frame to a group goes to and
+//! It is a state machine without clock: it is told of messages and of the time, and answers which ports a frame to a group goes to and
 //! which queries are to be sent. Frames are forwarded elsewhere.
 
 mod message;
@@ -28,8 +28,8 @@ pub const PORT_MEMBERSHIPS_MAX: usize = 256;
 /// VLANs in which groups are kept separate. In further ones frames to groups are flooded.
 const VLANS_MAX: usize = 64;
 
-/// Least time between looks for a VLAN in which nothing is heard any more, where a further one wants its place.
-const VLANS_LOOK_GAP_NS: u64 = SECOND_NS;
+/// Least time between searches for a VLAN in which nothing is heard any more, where a further one wants its place.
+const VLAN_SWEEP_GAP_NS: u64 = SECOND_NS;
 
 /// Queries for one group that wait for their time. Where there is no room for more, who leaves a group is not asked about, and
 /// the membership ends when it would have ended without.
@@ -68,7 +68,7 @@ const LAST_ANSWER_MS: u16 = 1000;
 /// How long a group that a host left is wanted if no host answers.
 const LAST_NS: u64 = LAST_QUERIES * SECOND_NS + SECOND_NS / 2;
 
-/// Least time between looks at all memberships for want of room.
+/// Least time between sweeps of all memberships for want of room.
 const SWEEP_GAP_NS: u64 = 100_000_000;
 
 /// What was heard and said about groups.
@@ -117,7 +117,7 @@ pub struct SnoopedVlan {
 pub(crate) enum Audience {
     /// The stations that would get any frame to the address.
     AsData,
-    /// Everybody.
+    /// All stations of the VLAN.
     Everybody,
     /// Routers and other switches: hosts that hear reports say nothing themselves.
     Routers,
@@ -223,11 +223,11 @@ pub(crate) struct Snooping {
     asking: Option<Asked>,
     /// Trunks came or went: groups may be wanted behind other ports than before, and all are to be asked.
     is_changed: bool,
-    /// Not before this.
+    /// When all ports may be asked anew again.
     next_restart_at: Time,
     next_sweep_at: Time,
-    /// No look for the place of a VLAN before this.
-    next_vlans_look_at: Time,
+    /// When the place of a VLAN may be searched for again.
+    next_vlan_sweep_at: Time,
     pub counters: SnoopingCounters,
 }
 
@@ -246,7 +246,7 @@ impl Snooping {
             is_changed: false,
             next_restart_at: Time::ZERO,
             next_sweep_at: Time::ZERO,
-            next_vlans_look_at: Time::ZERO,
+            next_vlan_sweep_at: Time::ZERO,
             counters: SnoopingCounters::default(),
         }
     }
@@ -302,7 +302,7 @@ impl Snooping {
     /// Whether a frame to a group in a VLAN is reason to [`begin`](Self::begin) with it.
     pub fn wants_to_begin(&self, now: Time, vlan: u16) -> bool {
         (self.is_changed && now >= self.next_restart_at)
-            || (!self.knows(vlan) && (self.vlans.len() < VLANS_MAX || now >= self.next_vlans_look_at))
+            || (!self.knows(vlan) && (self.vlans.len() < VLANS_MAX || now >= self.next_vlan_sweep_at))
     }
 
     /// Keeps groups separate in a VLAN from now on, if there is room for it.
@@ -311,8 +311,8 @@ impl Snooping {
         if self.knows(vlan) {
             return;
         }
-        if self.vlans.len() >= VLANS_MAX && now >= self.next_vlans_look_at {
-            self.next_vlans_look_at = now.plus_nanos(VLANS_LOOK_GAP_NS);
+        if self.vlans.len() >= VLANS_MAX && now >= self.next_vlan_sweep_at {
+            self.next_vlan_sweep_at = now.plus_nanos(VLAN_SWEEP_GAP_NS);
             // All that was wanted in such a VLAN has ended, too, since that is wanted no longer from when it was heard.
             self.vlans
                 .retain(|state| now.nanos_since(state.heard_at) <= MEMBERSHIP_NS);

@@ -50,7 +50,7 @@ pub(super) struct Flags {
 }
 
 /// Which news of a port an answer is to. It stands in the padding behind a rapid BPDU, where bridges of others have nothing and
-/// look at nothing: the standard's agreements do not say what they agree to, and one to old news may close a loop.
+/// check nothing: the standard's agreements do not say what they agree to, and one to old news may close a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Exchange {
     /// Number of the news that this BPDU tells.

@@ -1,7 +1,7 @@
 //! Rapid spanning tree (IEEE 802.1D-2004, clause 17): which ports of a switch carry frames, so that redundant trunks make no
 //! loop.
 //!
-//! State machines without clock: they are told of BPDUs, of ports that come and go, and of the time; they answer with the
+//! It consists of state machines without clock: they are told of BPDUs, of ports that come and go, and of the time; they answer with the
 //! state of each port, with BPDUs to send, and with ports whose stations are to be forgotten. Frames are forwarded elsewhere.
 
 mod bpdu;

@@ -136,7 +136,7 @@ impl Switch {
     /// Adds a trunk port to the aggregate of `first`, or makes one of the two.
     ///
     /// # Errors
-    /// As for [`aggregate`](Self::aggregate).
+    /// Those of [`aggregate`](Self::aggregate).
     pub fn join_aggregate(&mut self, first: PortId, member: PortId) -> Result<(), AggregateError> {
         let Some(at) = self.aggregates.list.iter().position(|members| members.contains(&first)) else {
             return self.aggregate(&[first, member]);

@@ -37,11 +37,11 @@ use decision::{DECISIONS_PER_PORT, Decision, PairKey};
 use groups::Groups;
 use table::{Found, MacTable, SlotIndex};
 
-/// Slots looked at for expired entries when an address is learned: more than one, so that the table is cleaned faster
+/// Slots checked for expired entries when an address is learned: more than one, so that the table is cleaned faster
 /// than it fills.
 const SWEEP_SLOTS: usize = 4;
 
-/// Slots looked at before an address is refused for want of room, once per [`SWEEP_GAP_NS`]: so a table of the default
+/// Slots checked before an address is refused for want of room, once per [`SWEEP_GAP_NS`]: so a table of the default
 /// size is gone through in 32 ms, and a guest that invents an address for each frame costs a thousandth of a core by it.
 const SWEEP_SLOTS_FULL: usize = 256;
 

@@ -38,7 +38,7 @@ impl Switch {
         }
     }
 
-    /// What the switch has to look at more closely before it decides about a frame.
+    /// What the switch has to inspect before it decides about a frame.
     pub(super) fn must_inspect(&self, now: Time, frame: &Admitted<'_>) -> bool {
         let Some(snooping) = &self.snooping else { return false };
         if !frame.dst.is_multicast() || frame.dst.is_broadcast() {

@@ -13,7 +13,7 @@ impl Switch {
     /// Takes part in the spanning tree from now on: every port that leads to a card is an edge port, and one that leads over a
     /// trunk waits for what the other end says. From then on the caller calls [`handle`](Self::handle) when
     /// [`next_event`](Self::next_event) says so, and before a port comes, goes, or is changed, so that this happens at its time; and
-    /// [`poll_transmit`](Self::poll_transmit) after each of these and after each [`Forward::Taken`], and then looks at `next_event` anew.
+    /// [`poll_transmit`](Self::poll_transmit) after each of these and after each [`Forward::Taken`], and then reads `next_event` anew.
     pub fn enable_spanning_tree(&mut self, config: StpConfig, now: Time) {
         self.tree = Some(alloc::boxed::Box::new(SpanningTree::new(config, now)));
         for number in 0..self.ports.len() {

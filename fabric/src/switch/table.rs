@@ -1,6 +1,6 @@
 //! The forwarding table: which port an address was last seen on.
 //!
-//! Open addressing with linear probing in one fixed block of slots, so nothing is allocated after the start and every
+//! It uses open addressing with linear probing in one fixed block of slots, so nothing is allocated after the start and every
 //! operation ends after [`PROBES_MAX`] slots, whatever addresses a guest invents. Limits per port are the switch's
 //! business, and so is what an expired entry means.
 
@@ -10,7 +10,7 @@ use ether::{MacAddr, Time};
 
 use crate::ports::PortId;
 
-/// Slots looked at before an address counts as absent, or as not storable.
+/// Slots checked before an address counts as absent, or as not storable.
 ///
 /// At the highest load (half of the slots) a chain this long does not happen by chance (below 1 in 10⁶ for a full
 /// table); when guests provoke it, it bounds the work to 2 KiB of memory.
@@ -201,7 +201,7 @@ impl MacTable {
         self.slots[gap].key = EMPTY;
     }
 
-    /// Looks at `slots` slots after those of the call before, removes the entries for which `expired` and tells `gone`
+    /// Checks `slots` slots after those of the call before, removes the entries for which `expired` and tells `gone`
     /// the port of each.
     pub(super) fn sweep(&mut self, slots: usize, expired: impl Fn(Time) -> bool, mut gone: impl FnMut(PortId)) {
         for _ in 0..slots.min(self.slots.len()) {
@@ -220,7 +220,7 @@ impl MacTable {
     pub(super) fn remove_port(&mut self, port: PortId) {
         let mut index = 0;
         // Closing a gap only brings entries backwards, over the end of the block too; those that come from its start
-        // have been looked at, so one pass finds all.
+        // have been checked, so one pass finds all.
         while index < self.slots.len() {
             let slot = self.slots[index];
             if slot.key != EMPTY && slot.key as u16 == port.0 {

@@ -1,6 +1,6 @@
 //! What a card does by time of its own: the watchdogs of its queues and the guest's timers.
 //!
-//! Only how they belong to the card; what they do is in `watchdog`, `clock` and `timers`.
+//! This file says how they belong to the card; what they do is in `watchdog`, `clock` and `timers`.
 
 use ether::Time;
 

@@ -1,7 +1,7 @@
 //! Adaptive moderation (`papers.md` M-GF7), alone or with a strategy for marks on top (M-GF8).
 //!
 //! The delay follows the recent traffic: none while it is quiet, up to that of the settings under load. Packets are not
-//! looked at one by one: what is counted is what interrupts announce, as Linux' DIM and Intel's ITR do.
+//! counted one by one, but when interrupts announce them, as Linux' DIM and Intel's ITR do.
 
 use super::{Action, Attention, Completion, Oldest, Strategy, Together};
 

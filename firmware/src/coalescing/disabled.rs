@@ -1,4 +1,4 @@
-//! No coalescing: an interrupt for each packet (`papers.md` M-GF1 with a delay of 0).
+//! The strategy that does not coalesce: it interrupts for each packet (`papers.md` M-GF1 with a delay of 0).
 
 use super::{Action, Completion, Strategy};
 use crate::Reason;

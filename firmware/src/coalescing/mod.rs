@@ -1,6 +1,6 @@
 //! Interrupt coalescing: the settings, the strategies and the one list that registers them.
 //!
-//! A strategy is one file beside this one and one line in the list at the end of this one. Time-out and count limit (`papers.md`
+//! Each strategy has a file beside this one and a line in the list at the end of this one. Time-out and count limit (`papers.md`
 //! M-GF1, M-GF2) are not a strategy's business: the pipeline enforces them around every strategy.
 
 use core::fmt;
@@ -42,7 +42,7 @@ weft_settings::settings! {
         /// An interrupt when so many packets wait (M-GF2); 0 = no count limit, at most [`FRAMES_MAX_MAX`]. Without meaning
         /// while coalescing is off.
         pub frames_max as "frames": u32,
-        /// Whether the card looks at the latency-sensitive mark of arriving packets (M-GF3).
+        /// Whether the card reads the latency-sensitive mark of arriving packets (M-GF3).
         pub marks: bool,
     }
 }
@@ -72,7 +72,7 @@ impl<S> CoalescingChange<S> {
 }
 
 impl Coalescing {
-    /// What a card starts with: time-out coalescing with 75 µs, no count limit, marks looked at.
+    /// What a card starts with: time-out coalescing with 75 µs, no count limit, marks read.
     pub const DEFAULT: Self = Self {
         strategy: StrategyKind::Timeout,
         delay_ns: DELAY_NS_DEFAULT,
@@ -146,7 +146,7 @@ impl core::error::Error for CoalescingError {}
 /// What a strategy is told: the DMA of a packet has completed.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// When.
+    /// When the DMA completed.
     pub at: Time,
     /// The packet's descriptor, mark included.
     pub packet: PacketInfo,
@@ -157,11 +157,11 @@ pub struct Completion {
 /// What a strategy is told: the DMAs of several packets have completed at one moment, and all of them had arrived by then.
 #[derive(Clone, Copy, Debug)]
 pub struct Together {
-    /// When.
+    /// When the DMAs completed.
     pub at: Time,
-    /// How many of them are marked; at least 1.
+    /// How many of the packets are marked; at least 1.
     pub marked: u32,
-    /// The last one's descriptor.
+    /// The descriptor of the last packet.
     pub last: PacketInfo,
 }
 
@@ -170,7 +170,7 @@ pub struct Together {
 pub enum Action {
     /// Nothing: the packet waits for the time-out, the count limit or a later completion.
     Wait,
-    /// As [`Action::Wait`], and an interrupt that was asked for has been put off: counted.
+    /// The packet waits as for [`Action::Wait`], and an interrupt that was asked for has been put off: counted.
     Defer,
     /// An interrupt now, for everything that has completed. [`Reason::Strategy`] is for whatever a strategy decides by itself:
     /// reports name the strategy with it. [`Reason::Mark`], [`Reason::Deferred`] and [`Reason::EveryPacket`] are for what they say; all
@@ -185,7 +185,7 @@ pub enum Attention {
     EveryPacket,
     /// Those of marked packets: as things stand, it would answer [`Action::Wait`] to any unmarked one.
     MarkedPackets,
-    /// As [`Attention::MarkedPackets`]; and packets that complete at one moment, all of which had arrived by then, it would
+    /// Those of marked packets, as for [`Attention::MarkedPackets`]; and packets that complete at one moment, all of which had arrived by then, it would
     /// rather hear of as a whole, by [`Strategy::completed_together`].
     MarkedTogether,
     /// None: it would answer [`Action::Wait`] to any packet.
@@ -266,7 +266,7 @@ pub(crate) trait StrategyVisitor {
     /// Why the visit ends early.
     type Error;
 
-    /// Looks at the strategy that is registered as `kind`.
+    /// Visits the strategy that is registered as `kind`.
     fn visit<S: Strategy>(&mut self, kind: StrategyKind) -> Result<(), Self::Error>;
 }
 

@@ -1,6 +1,6 @@
 //! Stream coalescing (`papers.md` M-GF5, Algorithm 2 of the paper).
 //!
-//! Differs from Open-MX coalescing in that the interrupt for a marked packet waits for the packets that arrived during its
+//! It differs from Open-MX coalescing in that the interrupt for a marked packet waits for the packets that arrived during its
 //! DMA. The interrupt is told to be *deferred* if the flag was set when it was raised, whether or not the last packet is
 //! marked itself.
 

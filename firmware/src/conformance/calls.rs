@@ -1,4 +1,4 @@
-//! A strategy called directly, as the pipeline would: completions, and an `announced` behind each interrupt.
+//! Calls a strategy directly, as the pipeline would: with completions, and with `announced` behind each interrupt.
 
 use alloc::{format, vec::Vec};
 

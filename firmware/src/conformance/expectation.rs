@@ -1,4 +1,4 @@
-//! Expectation traces: packets that arrive, and the interrupts that a strategy should decide on. How a course says what right is.
+//! Expectation traces: packets that arrive, and the interrupts that a strategy should decide on. A course says with them what is right.
 
 use alloc::{format, string::String, vec::Vec};
 use core::fmt;
@@ -16,18 +16,18 @@ use crate::{Coalescing, DmaModel, PacketInfo, Reason, StrategyKind, coalescing::
 /// A packet of an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When. Packets of one time arrive together.
+    /// When the packet arrives. Packets of one time arrive together.
     pub at: Time,
-    /// Its descriptor.
+    /// The descriptor of the packet.
     pub packet: PacketInfo,
 }
 
 /// An interrupt that should be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// When.
+    /// When the interrupt is decided.
     pub at: Time,
-    /// Why; `None` = for any reason.
+    /// The reason of the interrupt; `None` = any reason.
     pub reason: Option<Reason>,
     /// How many packets it announces; `None` = any number.
     pub packets: Option<u32>,

@@ -1,8 +1,8 @@
 //! The conformance suite: does a strategy, or a whole receive path, keep its promises? If not, it says in words which one
 //! it breaks, and shows the fewest events with which it does as a time line.
 //!
-//! Calls and loads are random and seeded, so the answer does not depend on the machine. For tests: nothing else in the crate uses it, so a program
-//! that does not call it does not contain it. What a strategy *should* decide is not here but in the specification of its
+//! Calls and loads are random and seeded, so the answer does not depend on the machine. Nothing else in the crate uses the
+//! suite, so a program that does not call it does not contain it. What a strategy *should* decide is not here but in the specification of its
 //! mechanism (`tests/firmware/reference.rs`), or in expectation traces ([`Expectation`]).
 
 use alloc::{format, string::String};
@@ -99,7 +99,7 @@ impl Promise {
             Self::NextEvent => "asked to be polled for nothing, or had something to do without asking",
             Self::SurvivesChanges => "lost a packet when the settings changed",
             Self::HonestAttention => "claims it need not hear of a packet that matters to it",
-            Self::SameAnswers => "answers the same calls differently: it keeps something outside itself",
+            Self::SameAnswers => "answers equal calls differently: it keeps something outside itself",
             Self::RemembersWhatItPutOff => "put an interrupt off and forgot it",
             Self::ForgetsWhatIsAnnounced => "keeps a mark or a flag that should not survive announced()",
             Self::OwnReason => "gives a reason that is the pipeline's to give",

@@ -1,4 +1,5 @@
-//! Does a receive path keep its promises, whatever the strategy? Driven in time, under random loads, and watched from outside.
+//! Does a receive path keep its promises, whatever the strategy? The suite drives it in time, under random loads, and watches it from
+//! outside.
 
 use alloc::{format, vec::Vec};
 
@@ -84,10 +85,10 @@ pub fn receive_path<P: ReceivePath>(make: impl Fn() -> P) -> Result<(), Broken> 
     receive_path_under(StrategyKind::ALL, make)
 }
 
-/// As [`receive_path`], with these strategies alone in the settings of the loads. Which promise is found broken first depends on them.
+/// Runs the suite as [`receive_path`] does, with these strategies alone in the settings of the loads. Which promise is found broken first depends on them.
 ///
 /// # Errors
-/// As for [`receive_path`].
+/// Those of [`receive_path`].
 ///
 /// # Panics
 /// Without strategies.

@@ -1,4 +1,4 @@
-//! Does one strategy keep the promises that every strategy gives? Called directly, and at work in the real pipeline.
+//! Does one strategy keep the promises that every strategy gives? The suite calls it directly, and runs it in the real pipeline.
 
 use alloc::{format, vec::Vec};
 

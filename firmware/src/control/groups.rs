@@ -12,7 +12,7 @@ use super::{
 };
 use crate::multicast::GroupCounters;
 
-/// How often a guest may change its groups: each change writes the tables of all members, which is everybody's time.
+/// How often a guest may change its groups: each change writes the tables of all members, which costs time of all cards.
 pub const GROUP_CHANGES_PER_S: u64 = 20;
 /// Changes that a guest may make at once after a pause: joining and leaving every group it can be in.
 pub const GROUP_CHANGES_BURST: u64 = 32;

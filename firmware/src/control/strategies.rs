@@ -1,4 +1,4 @@
-//! GET_STRATEGIES: which strategies a card has, and their names. A client shows and takes the names of whatever card it is on.
+//! GET_STRATEGIES: which strategies a card has, and their names. A client shows and takes the names that its card has.
 
 use core::fmt;
 

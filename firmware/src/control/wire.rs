@@ -166,7 +166,7 @@ impl HeaderError {
 }
 
 impl<'a> Envelope<'a> {
-    /// Splits a frame. Addresses, EtherType and version are not looked at.
+    /// Splits a frame. Addresses, EtherType and version are not checked.
     pub(super) fn parse(frame: &'a [u8]) -> Result<Self, HeaderError> {
         if frame.len() > CONTROL_FRAME_MAX {
             return Err(HeaderError::TooLong);

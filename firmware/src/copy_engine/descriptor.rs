@@ -1,6 +1,6 @@
 //! Descriptors of a copy: where from, where to, how much, and what to store when it is done.
 //!
-//! An address is a number to the engine: it compares, and never follows one.
+//! An address is a number to the engine, which compares addresses and never follows one.
 
 use core::fmt;
 

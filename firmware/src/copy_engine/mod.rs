@@ -25,7 +25,7 @@ pub struct CopyId(pub u64);
 /// A copy was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Submitted {
-    /// Its number.
+    /// The number of the copy.
     pub id: CopyId,
     /// When the host's processor has written the last descriptor and may do other work.
     pub host_free_at: Time,
@@ -58,7 +58,7 @@ pub enum CopyAction {
     },
     /// All of the copy is done; its place in the queue is free.
     Completed {
-        /// Which.
+        /// The copy that is done.
         id: CopyId,
         /// When its last frame was in memory.
         at: Time,
@@ -160,7 +160,7 @@ impl CopyEngine {
     /// Copies between two buffers of a program, without a notification (M-CI3 `icopy`).
     ///
     /// # Errors
-    /// As [`CopyEngine::submit`].
+    /// Those of [`CopyEngine::submit`].
     pub fn icopy(&mut self, now: Time, destination: u64, source: u64, len: u32) -> Result<Submitted, CopyError> {
         self.submit(
             now,
@@ -168,10 +168,10 @@ impl CopyEngine {
         )
     }
 
-    /// As [`CopyEngine::icopy`], and then stores `notification` (M-CI3 `icopy_notif`).
+    /// Copies as [`CopyEngine::icopy`] does, and then stores `notification` (M-CI3 `icopy_notif`).
     ///
     /// # Errors
-    /// As [`CopyEngine::submit`].
+    /// Those of [`CopyEngine::submit`].
     pub fn icopy_notif(
         &mut self,
         now: Time,
@@ -187,7 +187,7 @@ impl CopyEngine {
     /// Copies from a receive buffer of the kernel to a buffer of a program (M-CI3 `icopy_k2u`).
     ///
     /// # Errors
-    /// As [`CopyEngine::submit`].
+    /// Those of [`CopyEngine::submit`].
     pub fn icopy_k2u(&mut self, now: Time, destination: u64, source: u64, len: u32) -> Result<Submitted, CopyError> {
         self.submit(
             now,
@@ -195,10 +195,10 @@ impl CopyEngine {
         )
     }
 
-    /// As [`CopyEngine::icopy_k2u`], and then stores `notification` (M-CI3 `icopy_k2u_notif`).
+    /// Copies as [`CopyEngine::icopy_k2u`] does, and then stores `notification` (M-CI3 `icopy_k2u_notif`).
     ///
     /// # Errors
-    /// As [`CopyEngine::submit`].
+    /// Those of [`CopyEngine::submit`].
     pub fn icopy_k2u_notif(
         &mut self,
         now: Time,

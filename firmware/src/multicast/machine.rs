@@ -1,38 +1,23 @@
 //! The multicast of one card as a machine: packets and signals come in, actions come out.
 //!
-//! Its state and its groups are here, what comes in is in `packets`, what goes out in `actions`, credits are in `credits`; what they
-//! read and write is in `table`. The driver keeps the bytes.
+//! The machine's state and groups are here, what comes in is in `packets`, what goes out in `actions`, credits are in `credits`; the
+//! rows that they read and write are in `entry`. The driver keeps the bytes.
+
+mod actions;
+mod credits;
+mod packets;
 
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 
 use ether::{MacAddr, Time};
 
 use super::{
-    BUFFERS_DEFAULT, BufferId, CARD_FRAME_MIN, GROUPS_MAX, GroupCounters, GroupTable, Kind, SEND_BUFFERS, TableError,
+    BUFFERS_DEFAULT, BufferId, CARD_FRAME_MIN, GROUPS_MAX, GroupCounters, GroupTable, SEND_BUFFERS, TableError,
     TagRefusal, TagRefusals,
-    table::{Budget, Group, Slot},
+    budget::Budget,
+    entry::{Group, Slot},
+    signal::{EntryId, SIGNALS_MAX, Signal},
 };
-
-/// Signals that wait to be taken by the driver, which takes all after each event. Beyond it they are left out, and said
-/// again after `RETRY_NS`.
-pub(super) const SIGNALS_MAX: usize = 1024;
-
-/// Names a row: group slot and rank of the sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct EntryId {
-    pub(super) slot: u8,
-    pub(super) rank: u8,
-}
-
-/// A frame without payload that is to be sent to another card.
-#[derive(Clone, Copy, Debug, Hash)]
-pub(super) struct Signal {
-    pub(super) kind: Kind,
-    pub(super) of: EntryId,
-    /// Which child, for a STATE.
-    pub(super) child: u8,
-    pub(super) flags: u8,
-}
 
 /// What became of a frame from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +33,12 @@ pub enum Received {
 /// A packet that the card takes. The driver sends it to each of [`Multicast::targets`] before anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    pub(super) slot: u8,
-    pub(super) rank: u8,
+    slot: u8,
+    rank: u8,
     /// Bit *n*: child *n* gets it now.
-    pub(super) now: u8,
-    pub(super) own: bool,
-    pub(super) sequence: u32,
+    now: u8,
+    own: bool,
+    sequence: u32,
     /// Children wait for credits: keep the frame, as [`Multicast::prepare`] left it, in this buffer.
     pub keep: Option<BufferId>,
 }
@@ -88,20 +73,20 @@ pub enum Action {
 #[derive(Clone, Debug, Hash)]
 pub struct Multicast {
     /// Numbers of the groups by slot; 0 = free.
-    pub(super) numbers: [u16; GROUPS_MAX],
-    pub(super) groups: [Option<Box<Group>>; GROUPS_MAX],
-    pub(super) budget: Budget,
-    pub(super) slots: Box<[Slot]>,
-    pub(super) free: Vec<BufferId>,
-    pub(super) free_own: Vec<BufferId>,
-    pub(super) discards: Vec<BufferId>,
-    pub(super) signals: VecDeque<Signal>,
+    numbers: [u16; GROUPS_MAX],
+    groups: [Option<Box<Group>>; GROUPS_MAX],
+    budget: Budget,
+    slots: Box<[Slot]>,
+    free: Vec<BufferId>,
+    free_own: Vec<BufferId>,
+    discards: Vec<BufferId>,
+    signals: VecDeque<Signal>,
     /// Children that got credits while packets wait for them.
-    pub(super) ready: VecDeque<(EntryId, u8)>,
+    ready: VecDeque<(EntryId, u8)>,
     /// Rows whose parents wait for a credit, by class.
-    pub(super) askers: [VecDeque<EntryId>; 2],
-    pub(super) retry_at: Option<Time>,
-    pub(super) announce_at: Option<Time>,
+    askers: [VecDeque<EntryId>; 2],
+    retry_at: Option<Time>,
+    announce_at: Option<Time>,
     refusals: TagRefusals,
     /// What was counted in groups that the card left.
     gone: GroupCounters,
@@ -200,7 +185,7 @@ impl Multicast {
     }
 
     #[inline]
-    pub(super) fn slot(&self, group: u16) -> Option<usize> {
+    fn slot(&self, group: u16) -> Option<usize> {
         if group == 0 {
             return None;
         }
@@ -243,11 +228,11 @@ impl Multicast {
             && self.next_event().is_none_or(|at| at > now)
     }
 
-    pub(super) fn discard(&mut self, buffer: BufferId) {
+    fn discard(&mut self, buffer: BufferId) {
         self.discards.push(buffer);
     }
 
-    pub(super) fn free_slot(&mut self, buffer: BufferId) {
+    fn free_slot(&mut self, buffer: BufferId) {
         if buffer.0 < self.budget.buffers() {
             self.free.push(buffer);
         } else {
@@ -255,7 +240,7 @@ impl Multicast {
         }
     }
 
-    pub(super) fn refuse(&mut self, slot: Option<usize>, reason: TagRefusal) -> TagRefusal {
+    fn refuse(&mut self, slot: Option<usize>, reason: TagRefusal) -> TagRefusal {
         self.refusals.count(reason);
         if let Some(group) = slot.and_then(|slot| self.groups[slot].as_mut()) {
             group.counters.refused += 1;

@@ -1,14 +1,14 @@
 //! Multicast in the card (`papers.md` M-BV5): a packet that a guest tags goes from card to card along the tree of its
 //! sender, without any guest on its path; credits keep cards from running out of forwarding buffers.
 //!
-//! A machine without I/O: it is handed the first bytes of frames and says where they go, and from which buffer. `docs/spec/card-multicast.md`
-//! defines the frames, the credits and the least number of buffers. Who is in which group is decided elsewhere.
+//! It is a machine without I/O: it is handed the first bytes of frames and says where they go, and from which buffer.
+//! `docs/spec/card-multicast.md` defines the frames, the credits and the least number of buffers. Who is in which group is decided elsewhere.
 
-mod actions;
+mod budget;
 mod counters;
-mod credits;
+mod entry;
 mod machine;
-mod packets;
+mod signal;
 mod table;
 mod tree;
 mod wire;

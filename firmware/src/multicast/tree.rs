@@ -116,9 +116,9 @@ pub fn buffers_min(shape: TreeShape, members: usize) -> u16 {
 /// A child of a row: who, and whether it forwards in its turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Child {
-    /// Its rank.
+    /// The rank of the child.
     pub rank: u8,
-    /// It has children of its own in this tree, so it needs a buffer.
+    /// The child has children in this tree, so it needs a buffer.
     pub forwards: bool,
 }
 

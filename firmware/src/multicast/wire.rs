@@ -55,7 +55,7 @@ pub struct Tag {
     pub generation: u16,
     /// Rank of the member whose tree this is about, below [`MEMBERS_MAX`].
     pub rank: u8,
-    /// Its address.
+    /// The address of that member.
     pub sender: MacAddr,
     /// DATA: the packet's number. STATE: the next one to be sent. CREDIT: the first one without a buffer.
     pub sequence: u32,

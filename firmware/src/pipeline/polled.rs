@@ -1,9 +1,9 @@
 //! The receive pipeline of a host that polls: its watchdog (`papers.md` M-BV8) and the ring of a clock (M-BV10).
 //!
-//! Here alone the two work together with coalescing. While the watchdog is on it takes the place of the time-out (M-GF1), the
-//! time-out of 0 included that is an interrupt per packet and one that adapts, and of nothing else: marks and the count limit are still the
-//! strategy's, and the timer runs on after their interrupts, because it asks what the host *processed* and not what was
-//! announced to it.
+//! Here alone the two work together with coalescing. While the watchdog is on, it takes the place of the time-out
+//! (M-GF1): of a fixed one, of one that adapts, and of a time-out of 0, which is an interrupt per packet. Marks and the count limit
+//! are still the strategy's, and the timer runs on after their interrupts, because it asks what the host *processed* and not what
+//! was announced to it.
 
 use ether::Time;
 

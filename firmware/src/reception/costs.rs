@@ -90,7 +90,7 @@ impl StreamOutcome {
     }
 }
 
-/// A stream under way: packets go in one after the other, each stage takes them in order.
+/// A running stream: packets go in one after the other, each stage takes them in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
     scheme: PollingScheme,

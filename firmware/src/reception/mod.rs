@@ -44,7 +44,7 @@ impl PollingScheme {
         Self::StaticSplit,
     ];
 
-    /// Its name.
+    /// The name of the method on command lines and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PacketShifting => "packet-shifting",
@@ -55,7 +55,7 @@ impl PollingScheme {
         }
     }
 
-    /// Where the host looks for a packet.
+    /// Where the host polls for a packet.
     pub const fn poll(self) -> PollPlace {
         match self {
             Self::ProgrammedIo => PollPlace::CardMemory,
@@ -128,7 +128,7 @@ impl FromStr for PollingScheme {
     }
 }
 
-/// Where the host looks for a packet.
+/// Where the host polls for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollPlace {
     /// The status word at the end of the buffer at the head of the queue, in the host's cache until the card writes it.

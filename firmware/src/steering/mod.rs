@@ -1,6 +1,6 @@
 //! Which receive queue an arriving frame goes to (`papers.md` M-GF9): MXoE by the endpoint it is for, IP by its flow.
 //!
-//! Settings, tables and the choice. A frame's bytes are read by `mxoe_header` and `toeplitz`; rings, and which of them are
+//! The choice, its settings and its tables are here. A frame's bytes are read by `mxoe_header` and `toeplitz`; rings, and which of them are
 //! ready, are the driver's business.
 
 mod queue_table;
@@ -152,7 +152,7 @@ impl Steering {
         self.set(change.apply(&self.settings, self.queue_pairs)?)
     }
 
-    /// Fills the tables that are looked into per frame, so that no frame can go to a queue that is not ready.
+    /// Fills the tables that are read per frame, so that no frame can go to a queue that is not ready.
     fn resolve(&mut self) {
         let mut queues = [0; u64::BITS as usize];
         let mut count = 0;

@@ -1,6 +1,6 @@
 //! Settings of the steering: by what frames are distinguished, and which of them each queue gets.
 //!
-//! Values and their limits only; what follows from them is decided in `steering`.
+//! Only values and their limits are here; what follows from them is decided in `steering`.
 
 use core::{fmt, str::FromStr};
 
@@ -218,7 +218,7 @@ pub enum TableChange {
 /// What to change of [`SteeringSettings`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SteeringChange {
-    /// See [`SteeringSettings::mode`].
+    /// By what frames are distinguished, as in [`SteeringSettings::mode`].
     pub mode: Option<SteeringMode>,
     /// One of the tables.
     pub table: Option<(SteeringTable, TableChange)>,

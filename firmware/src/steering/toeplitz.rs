@@ -1,6 +1,6 @@
 //! The flow hash of receive-side scaling: Toeplitz over addresses and ports, with Microsoft's well-known key.
 //!
-//! Reads no more of a frame than its inline header. Which queue a hash means is not here.
+//! The hash reads no more of a frame than its inline header. Which queue a hash means is not here.
 
 use ether::EtherType;
 

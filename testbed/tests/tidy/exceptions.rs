@@ -203,12 +203,6 @@ pub const WIDE_STRUCTS: &[Exception] = &[
 
 /// Inherent methods beside their type.
 pub const METHODS_ELSEWHERE: &[Exception] = &[
-    exception("firmware/src/multicast/actions.rs Entry", NOT_YET),
-    exception("firmware/src/multicast/actions.rs Multicast", NOT_YET),
-    exception("firmware/src/multicast/credits.rs Edge", NOT_YET),
-    exception("firmware/src/multicast/credits.rs Multicast", NOT_YET),
-    exception("firmware/src/multicast/packets.rs Edge", NOT_YET),
-    exception("firmware/src/multicast/packets.rs Multicast", NOT_YET),
     exception("guest-driver/mxoe/src/wire/decode.rs Dialect", NOT_YET),
     exception("guest-driver/mxoe/src/wire/decode.rs FrameView", NOT_YET),
     exception("guest-driver/mxoe/src/wire/emit.rs Dialect", NOT_YET),
@@ -229,9 +223,6 @@ pub const IMPORT_CIRCLES: &[Exception] = &[];
 
 /// Files with more than one concept.
 pub const SEVERAL_CONCEPTS: &[Exception] = &[
-    exception("firmware/src/counters.rs", NOT_YET),
-    exception("firmware/src/multicast/table.rs", NOT_YET),
-    exception("firmware/src/recorder.rs", NOT_YET),
     exception("guest-driver/authority/src/table.rs", PAIR),
     exception("guest-driver/mxoe/src/engine/connection/receive.rs", NOT_YET),
     exception("guest-driver/mxoe/src/engine/connection/transmit.rs", NOT_YET),

@@ -219,7 +219,7 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// See [`ConfigError`].
+    /// [`ConfigError`].
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let name = path.display().to_string();
         let read = |reason| ConfigError::Read {

@@ -122,12 +122,12 @@ pub struct CoalescingSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueCoalescing {
-    /// Its number, counted from 0.
+    /// The number of the queue, counted from 0.
     pub queue: u16,
-    /// See [`CoalescingSettings::all`].
+    /// The settings of the queue, in place of [`CoalescingSettings::all`].
     #[serde(flatten)]
     pub coalescing: Coalescing<String>,
-    /// See [`CoalescingSettings::watchdog_ns`].
+    /// The watchdog of the queue, in place of [`CoalescingSettings::watchdog_ns`].
     #[serde(default, skip_serializing_if = "is_zero")]
     pub watchdog_ns: u64,
 }
@@ -162,7 +162,7 @@ impl From<CardCoalescing> for CoalescingSettings {
 
 impl Default for CoalescingSettings {
     /// No coalescing, as plain virtual cards have it: every time-out would be seen by each ping of a guest. A strategy that
-    /// is chosen later finds the delay of the papers' card, 75 µs, and looks at marks (papers.md M-GF1).
+    /// is chosen later finds the delay of the papers' card, 75 µs, and reads marks (papers.md M-GF1).
     fn default() -> Self {
         CoalescingSettings {
             all: Coalescing::DEFAULT.with_strategy(StrategyKind::Disabled.name().to_owned()),
@@ -176,10 +176,10 @@ impl Default for CoalescingSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoalescingChange {
-    /// See [`CoalescingSettings::all`].
+    /// What changes in [`CoalescingSettings::all`].
     #[serde(flatten)]
     pub all: firmware::CoalescingChange<String>,
-    /// See [`CoalescingSettings::watchdog_ns`].
+    /// The new [`CoalescingSettings::watchdog_ns`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watchdog_ns: Option<u64>,
 }
@@ -214,7 +214,7 @@ impl From<&CoalescingSettings> for CoalescingChange {
 pub enum SettingsEvent {
     /// Settings of a port.
     Port {
-        /// Its name.
+        /// The name of the port.
         port: String,
         /// Coalescing of its queues.
         coalesce: CoalescingSettings,
@@ -237,7 +237,7 @@ pub enum SettingsEvent {
     },
     /// The tree of a multicast group.
     Group {
-        /// Its number.
+        /// The number of the group.
         group: u16,
         /// Shape of the tree.
         tree: String,

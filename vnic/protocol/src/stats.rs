@@ -125,30 +125,30 @@ pub struct AdaptiveStats {
 /// What one receive queue of a card counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueStats {
-    /// Its number, counted from 0.
+    /// The number of the queue, counted from 0.
     pub queue: u16,
     /// The guest's driver uses it now.
     pub ready: bool,
-    /// Frames put into it.
+    /// Frames put into the queue.
     pub frames: u64,
-    /// Their bytes.
+    /// The bytes of these frames.
     pub bytes: u64,
-    /// How many of them carried a mark.
+    /// How many of these frames carried a mark.
     pub marked: u64,
     /// Interrupts decided by the firmware.
     pub decided: u64,
-    /// Of these, unwanted by the guest's driver.
+    /// Decided interrupts that the guest's driver did not want.
     pub suppressed: u64,
-    /// Of these, really signalled to the guest.
+    /// Decided interrupts that were signalled to the guest.
     pub signalled: u64,
 }
 
 /// The timers of a card.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimerStats {
-    /// Armed now; the one value here that also falls.
+    /// Timers that are armed now; the one value here that also falls.
     pub armed_now: u64,
-    /// What they counted, with the lateness of clocks in that of all timers.
+    /// What the timers counted, with the lateness of clocks in that of all timers.
     #[serde(flatten)]
     pub counters: TimerCounters,
 }
@@ -158,9 +158,9 @@ pub struct TimerStats {
 pub struct TxInterruptStats {
     /// Times the card had something to tell.
     pub decided: u64,
-    /// Of these, unwanted by the guest's driver.
+    /// Decided interrupts that the guest's driver did not want.
     pub suppressed: u64,
-    /// Of these, really signalled.
+    /// Decided interrupts that were signalled to the guest.
     pub signalled: u64,
 }
 
@@ -178,7 +178,7 @@ pub struct LinkStats {
 pub struct GroupStats {
     /// Number of the group.
     pub group: u16,
-    /// Its members, the card included.
+    /// The number of members of the group, the card included.
     pub members: u32,
     /// Packets by what became of them (`docs/spec/card-multicast.md`).
     pub packets: Counts,
@@ -187,20 +187,20 @@ pub struct GroupStats {
 /// A multicast group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupInfo {
-    /// Its number.
+    /// The number of the group.
     pub group: u16,
-    /// Shape of its trees.
+    /// The shape of the group's trees.
     pub tree: String,
-    /// Its members, in the order of their addresses.
+    /// The members of the group, in the order of their addresses.
     pub members: Vec<GroupMember>,
 }
 
 /// A member of a multicast group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupMember {
-    /// Name of its port.
+    /// The name of the member's port.
     pub port: String,
-    /// Its address.
+    /// The address of the member.
     pub mac: String,
     /// The ports that its card sends to when its own guest is the sender.
     pub children: Vec<String>,
@@ -275,14 +275,14 @@ pub struct PortStats {
 pub struct Info {
     /// Version of `vnicd`.
     pub version: String,
-    /// Its process.
+    /// The process of `vnicd`.
     pub pid: u32,
-    /// Time since it started, in nanoseconds.
+    /// Time since `vnicd` started, in nanoseconds.
     pub uptime_ns: u64,
-    /// Names of the coalescing strategies that its cards have.
+    /// Names of the coalescing strategies that the cards have.
     #[serde(default)]
     pub strategies: Vec<String>,
-    /// Its ports.
+    /// The ports of `vnicd`.
     pub ports: Vec<PortInfo>,
 }
 

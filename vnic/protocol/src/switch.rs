@@ -322,18 +322,18 @@ pub struct SwitchPortInfo {
 /// A switch, as `switch` of the control socket shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchInfo {
-    /// Its name.
+    /// The name of the switch.
     pub switch: String,
-    /// How it works.
+    /// The settings of the switch.
     pub settings: SwitchSettings,
-    /// Whether it has VLANs.
+    /// Whether the switch has VLANs.
     pub has_vlans: bool,
-    /// What it knows of the spanning tree, if it takes part.
+    /// What the switch knows of the spanning tree, if it takes part.
     pub stp: Option<StpInfo>,
-    /// What it knows of multicast groups, if it snoops.
+    /// What the switch knows of multicast groups, if it snoops.
     #[serde(default)]
     pub snooping: Option<SnoopingInfo>,
-    /// Its ports.
+    /// The ports of the switch.
     pub ports: Vec<SwitchPortInfo>,
 }
 
@@ -344,7 +344,7 @@ pub struct StationInfo {
     pub switch: String,
     /// The VLAN that it is known in; none in a switch without VLANs.
     pub vlan: Option<u16>,
-    /// Its address.
+    /// The address of the station.
     pub mac: MacAddr,
     /// What is behind the port that it was last heard on.
     pub to: String,

@@ -1,5 +1,6 @@
-//! The control socket: JSON lines in, JSON lines out, as `docs/spec/control-socket.md` describes. A client that stalls keeps only its own
-//! thread waiting: requests are answered between two rounds of the data plane, never by it.
+//! The control socket takes and answers JSON lines, as `docs/spec/control-socket.md` describes.
+//!
+//! A client that stalls blocks only the thread that serves it: requests are answered between two rounds of the data plane, never by it.
 
 mod request;
 pub mod server;

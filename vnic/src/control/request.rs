@@ -1,5 +1,5 @@
-//! One request of the control socket, carried out: what it changes or asks, it changes or asks through [`Fabric`]. No I/O; lines are read
-//! by `vnicd_protocol`.
+//! One request of the control socket, carried out: what it changes or asks, it changes or asks through [`Fabric`]. There is no
+//! I/O here; `vnicd_protocol` reads the lines.
 
 use std::time::Instant;
 

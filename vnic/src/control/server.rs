@@ -1,5 +1,6 @@
 //! A small server on a Unix or TCP socket: one thread per client, a bounded number of clients, all joined at the end.
-//! Used by the control socket and by the metrics; knows neither.
+//!
+//! The control socket and the metrics use it; it knows nothing of them.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener};

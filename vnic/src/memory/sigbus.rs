@@ -63,7 +63,7 @@ pub fn register(
         let slot = &SLOTS[index];
         slot.fault.store(Arc::as_ptr(&fault).cast_mut(), Ordering::Relaxed);
         slot.start.store(start, Ordering::Relaxed);
-        // The length is written last: a slot with length 0 is not looked at.
+        // The length is written last: a slot with length 0 is not read.
         slot.len.store(len, Ordering::Release);
     }
     Ok(Registration { slots, _fault: fault })

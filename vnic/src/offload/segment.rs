@@ -1,6 +1,6 @@
 //! Completing checksums and cutting TCP frames in software, for links and receivers that take neither.
 //!
-//! Works on one whole frame in private memory; every field that the cut depends on is checked against the frame first.
+//! It works on one whole frame in private memory; every field that the cut depends on is checked against the frame first.
 
 use ether::EtherType;
 use ether::checksum::{finish, pseudo_header_v4, pseudo_header_v6, sum};

@@ -1,5 +1,7 @@
-//! What a file is that a frontend sends along, found out without asking a process that could keep this one waiting: the server of a FUSE or
-//! network file system is asked nothing. Says only what the kernel says; what follows is in `rules` and `regions`.
+//! Finds out what kind of file a frontend sends along, without asking a process that could keep this one waiting.
+//!
+//! The server of a FUSE or network file system is asked nothing: the answer is what the kernel says. What follows from it is in
+//! `rules` and `regions`.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

@@ -3,8 +3,9 @@
 //!
 //! The data path notes nothing, so that a frame costs equally much with and without a log. Instead every page that the guest shares
 //! is marked at the moments after which the card writes no more: when a ring stops, when memory goes, when logging is switched
-//! off, when the session ends; and once when the log comes, for what a former backend did. A frontend that copies a guest stops its rings before it reads the log
-//! for the last time, and so never keeps a page that the card changed after it was copied; what it pays is that all memory is
+//! off, when the session ends; and once when the log comes, for what a former backend did.
+//!
+//! A frontend that copies a guest stops its rings before it reads the log for the last time, and so never keeps a page that the card changed after it was copied; what it pays is that all memory is
 //! copied in that last round. What cannot be marked is what a `vnicd` wrote that was killed while a log was in force, if
 //! the copy is completed before the frontend finds the next `vnicd`.
 

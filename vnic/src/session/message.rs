@@ -1,5 +1,5 @@
 //! vhost-user messages as the front sees them: header, body, attached files; which requests this card takes, with their exact
-//! sizes and numbers of files; and every message in words for the log. No I/O and no session state.
+//! sizes and numbers of files; and every message in words for the log. There is no I/O here, and no session state.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

@@ -1,6 +1,7 @@
 //! The vhost-user session of a port: everything between a frontend's socket and the published `vhost-user-backend` daemon.
-//! A front of our own reads every message first, because stock frontends and the stock backend disagree on a few; a fresh daemon
-//! serves each connection. Knows nothing of frames, rings' contents or the switch.
+//!
+//! A front reads every message first, because stock frontends and the stock backend disagree on a few; a fresh daemon
+//! serves each connection. The session knows nothing of frames, rings' contents or the switch.
 //!
 //! ```text
 //! frontend ⇄ front (wire, rules) ⇄ private socket ⇄ VhostUserDaemon ⇄ Guarded ⇄ the device's backend object
@@ -40,7 +41,7 @@ pub trait SessionDevice: Clone + Send + Sync + 'static {
     fn new_backend(&self) -> Self::Backend;
     /// A SET_VRING_ENABLE is about to reach the daemon (`enabled` false) or was just sent to it (`enabled` true).
     fn ring_enabled(&self, index: u16, enabled: bool);
-    /// The connection is over: all rings stop, guest memory is let go. The daemon's workers may still be inside a call.
+    /// The connection is over: all rings stop, guest memory is released. The daemon's workers may still be inside a call.
     fn connection_closed(&self);
     /// The connection ended by a fault of the frontend or of this process: one sentence says which, and `rule` what the
     /// frontend broke, if it did. Comes behind [`Self::connection_closed`]; the device counts the rule, shows the sentence until

@@ -1,4 +1,4 @@
-//! A port's life: listens or connects, gives each frontend a connection of its own, one at a time, and goes on after every end.
+//! The life of a port: it listens or connects, serves one frontend's connection at a time, and goes on after every end.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,6 +1,7 @@
-//! Connected pairs of sockets for the published daemon, which only takes connections from a listener. One listener per
-//! process, bound in a private folder and unlinked at once, so that no other process ever finds it: the process itself still reaches
-//! it through the descriptor of its inode.
+//! Connected pairs of sockets for the published daemon, which only takes connections from a listener.
+//!
+//! A process has one listener, bound in a private folder and unlinked at once, so that no other process ever finds it: the process
+//! itself still reaches it through the descriptor of its inode.
 
 use std::fs::File;
 use std::io;

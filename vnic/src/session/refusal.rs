@@ -1,5 +1,7 @@
-//! The rules that a frontend's messages can break, each with the name of its counter. What broke one ends the session with one
-//! sentence; who judges messages is in `wire`, `rules` and `regions`. Counts and names only, no I/O.
+//! The rules that a frontend's messages can break, each with the name of its counter.
+//!
+//! A message that breaks one ends the session with one sentence. Messages are judged in `wire`, `rules` and `regions`; only counts
+//! and names are here.
 
 use std::fmt;
 

@@ -1,5 +1,6 @@
-//! What the front does with each message of a frontend: pass it, hold it back, answer it itself, or end the session with one
-//! sentence. Knows the order of a session, the limits of the card and the gaps of the published backend behind it. No I/O.
+//! Decides what the front does with each message of a frontend: pass it, defer it, answer it itself, or end the session with one
+//! sentence. The rules know the order of a session, the limits of the card and the gaps of the published backend behind it; they do
+//! no I/O.
 //!
 //! Gaps closed here (each was seen with stock frontends, or would stop or spin a thread of the published backend):
 //! SET_VRING_ENABLE before SET_FEATURES is deferred and replayed; memory regions that are announced again are dropped; memory

@@ -1,5 +1,5 @@
-//! Sockets by path: claimed so that a file left behind is replaced, a socket in use is not, and what is removed at the end is
-//! our own. Used for vhost-user, control and metrics sockets alike.
+//! Claims sockets by path: a file left behind is replaced, a socket in use is not, and at the end only what was claimed is removed.
+//! Vhost-user, control and metrics sockets are claimed alike.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,26 +19,26 @@ const BACKLOG: i32 = 16;
 /// Why a path cannot be claimed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// See [`PATH_LEN_MAX`].
+    /// The path is longer than [`PATH_LEN_MAX`].
     #[error("the socket path {path} has {len} bytes, more than the {PATH_LEN_MAX} that a socket path can have")]
     TooLong {
         /// The path.
         path: String,
-        /// Its length.
+        /// The length of the path in bytes.
         len: usize,
     },
-    /// Another process listens there.
+    /// Another process listens on the path.
     #[error("the socket {0} is in use by another process")]
     InUse(String),
-    /// Something else is there.
+    /// The path names something that is not a socket.
     #[error("{0} exists and is not a socket")]
     NotASocket(String),
-    /// The system says no.
+    /// The system does not allow it.
     #[error("cannot listen on {path}: {reason}")]
     System {
         /// The path.
         path: String,
-        /// Its reason.
+        /// What the system says.
         reason: io::Error,
     },
 }

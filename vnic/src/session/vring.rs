@@ -1,8 +1,8 @@
-//! The published crate's vring with the two accesses to the frontend's eventfds replaced by ones that cannot wait. Does
-//! nothing else of its own.
+//! The published crate's vring with the two accesses to the frontend's eventfds replaced by ones that cannot wait. It
+//! changes nothing else.
 //!
 //! O_NONBLOCK would not do: it belongs to the open file description, which the frontend shares and changes at will. A write
-//! into a full counter, or a read from an empty one, would then stop a thread that holds a lock everybody needs.
+//! into a full counter, or a read from an empty one, would then stop a thread that has a lock which all threads need.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -302,7 +302,7 @@ impl NoSignals {
     }
 }
 
-/// Attempts to tell a semaphore from a counter: another reader (a ring that runs with the same kick) may spoil one, not all.
+/// Attempts to tell a semaphore from a counter: another reader (a ring that runs with this kick, too) may spoil one, not all.
 const SEMAPHORE_ATTEMPTS: usize = 16;
 
 /// True for an eventfd that gives one signal per read (EFD_SEMAPHORE). A counter of 2⁶³ in it would keep the thread that reads it
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_signal_by_a_file_that_was_replaced_is_given_by_the_new_one() {
-        let (vring, (masked, _nobody), (ours, theirs)) = (vring(), blocking(), blocking());
+        let (vring, (masked, _keep), (ours, theirs)) = (vring(), blocking(), blocking());
         vring.set_call(Some(masked));
         vring.set_call(Some(ours.try_clone().expect("a second descriptor")));
         assert_eq!(read_at_once(&theirs), Err(Errno::AGAIN), "nothing was signalled");

@@ -1,5 +1,5 @@
 //! Vhost-user messages over a Unix stream socket: whole messages with their files, and nothing read beyond them.
-//! The files must come with the header, as the specification says. Blocking; ended from outside by shutting the socket down.
+//! The files must come with the header, as the specification says. Calls block until the socket is shut down from outside.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

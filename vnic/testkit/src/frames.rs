@@ -1,5 +1,5 @@
 //! Numbered test frames whose every byte follows from (stream, sequence, length), and a tracker that
-//! finds lost, repeated, reordered and damaged ones. Knows Ethernet's 14 bytes, nothing above.
+//! finds lost, repeated, reordered and damaged ones. It knows Ethernet's 14 bytes, nothing above.
 
 use ether::MacAddr;
 

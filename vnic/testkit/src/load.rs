@@ -1,5 +1,5 @@
 //! Load between two test frontends, both driven by the calling thread: streams in one direction and
-//! ping-pong. Measures delivered frames and says how much of the time the generator was the limit.
+//! ping-pong. It measures delivered frames and says how much of the time the generator was the limit.
 
 use std::time::{Duration, Instant};
 

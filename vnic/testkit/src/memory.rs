@@ -1,6 +1,6 @@
 //! Guest memory of the test frontend: one or several memfds, mapped side by side in one reserved
 //! address range, so that a guest-physical address is a constant offset away from a host pointer.
-//! Does not check what is stored in it: hostile tests write whatever they like.
+//! It does not check what is stored in it: hostile tests write whatever they like.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

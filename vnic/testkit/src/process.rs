@@ -1,5 +1,5 @@
-//! Backend processes under test: started so that they die with this process, looked at through
-//! /proc, and asked over `vnicd`'s control socket. Knows no rings.
+//! Backend processes under test: started so that they die with this process, measured through
+//! /proc, and asked over `vnicd`'s control socket. It knows no rings.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};

@@ -1,5 +1,5 @@
 //! The two directions of a queue pair: a transmit ring and a receive ring with fixed buffers.
-//! No locks, no allocation per frame; batches are the caller's (`push` … `flush`, `poll` with a limit).
+//! It takes no locks and allocates nothing per frame; batches are the caller's (`push` … `flush`, `poll` with a limit).
 
 use std::io;
 use std::sync::Arc;

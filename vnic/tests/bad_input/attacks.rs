@@ -1,5 +1,5 @@
 //! Generated rule violations: for each rule of the rings a family of attacks drawn from a seed.
-//! Only describes them; `ring_rules.rs` carries them out and looks at the counters.
+//! They are only described here; `ring_rules.rs` carries them out and checks the counters.
 
 use weft_vnic_testkit::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor, Frontend, MEMORY_BASE, Seed, table_len};
 

@@ -1,5 +1,5 @@
 //! What a card must do with a ring, written a second time from the rules' meaning (virtio 1.2, 2.7; `docs/spec/control-socket.md`) and without
-//! the daemon's code: the judge of generated rings. Reads the guest's memory as the device would, once the ring is written.
+//! the daemon's code: the judge of generated rings. It reads the guest's memory as the device would, once the ring is written.
 
 use weft_vnic_testkit::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor, GuestMemory, HEADER_LEN, MEMORY_BASE};
 

@@ -1,5 +1,5 @@
 //! Generated vhost-user messages: for each rule of a session a family of messages that break it and no other before it, drawn from
-//! a seed. Only describes them; `session_rules.rs` sends them and looks at the counters.
+//! a seed. They are only described here; `session_rules.rs` sends them and checks the counters.
 
 use weft_vnic_testkit::{
     F_CSUM, F_EVENT_IDX, F_INDIRECT_DESC, F_MTU, F_PROTOCOL_FEATURES, F_VERSION_1, Frontend, MEMORY_BASE, Seed,

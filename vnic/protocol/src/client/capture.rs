@@ -1,4 +1,4 @@
-//! A capture as a stream of pcapng bytes over `vnicd`'s control socket, ended at a whole block. Decodes no frames.
+//! A capture as a stream of pcapng bytes over `vnicd`'s control socket, ended at a whole block. The client decodes no frames.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -54,7 +54,7 @@ impl Ends {
         *current = Some(end);
     }
 
-    /// See [`CaptureEnd::end`].
+    /// Ends the capture that runs now, as [`CaptureEnd::end`] does, or the one that starts next.
     pub fn end(&self) {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         self.asked.store(true, Ordering::SeqCst);

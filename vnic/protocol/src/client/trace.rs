@@ -1,5 +1,5 @@
 //! Reading a card's flight recorder over `vnicd`'s control socket: records as they come, until the reader asks for the end.
-//! What they mean and how they are shown is in `trace`.
+//! What records mean and how they are shown is decided by the reader.
 
 use std::{
     io::{self, BufReader, Read},
@@ -40,7 +40,7 @@ impl VnicdClient {
     /// Switches the flight recorder of a port's card on and turns this connection into a stream of its records.
     ///
     /// # Errors
-    /// See [`VnicdError`]; a recorder has one reader at a time.
+    /// [`VnicdError`]; a recorder has one reader at a time.
     pub fn trace(self, port: &str) -> Result<Trace, VnicdError> {
         let port = port.to_owned();
         let request = Request::Trace { port, events: None };

@@ -1,5 +1,5 @@
 //! The guest as a whole: memory, queue pairs, and the vhost-user session that hands them to a
-//! backend, with the messages in QEMU's order. Does not interpret frames; see `frames`.
+//! backend, with the messages in QEMU's order. Frames are interpreted in `frames`.
 
 use std::io;
 use std::os::fd::AsRawFd;

@@ -1,5 +1,5 @@
 //! The driver's half of one split ring on raw shared memory: descriptors, avail, used, kick and
-//! call. Knows nothing about frames; `tx` and `rx` put meaning on top. Checks nothing a test wants to break.
+//! call. It knows nothing about frames, which `queue` puts on top, and checks nothing that a test wants to break.
 
 use std::io;
 use std::os::fd::AsRawFd;

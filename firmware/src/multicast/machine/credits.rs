@@ -2,51 +2,15 @@
 //!
 //! Delivery to the own guest is no part of this: no credit waits for a guest. The argument is in `docs/spec/card-multicast.md`.
 
-use alloc::collections::VecDeque;
-
 use ether::Time;
 
-use super::{
-    BUFFERS_MAX, GIVE_UP_NS, Kind, Multicast, RETRY_NS, Tag, TagRefusal,
-    actions::oldest_for,
-    machine::{EntryId, SIGNALS_MAX, Signal},
-    table::{Edge, Entry},
+use super::Multicast;
+use crate::multicast::{
+    BUFFERS_MAX, GIVE_UP_NS, Kind, RETRY_NS, Tag, TagRefusal,
+    entry::{Edge, Entry},
+    signal::{EntryId, Signal, push},
     wire::{FLAG_PROBE, FLAG_WAITING},
 };
-
-impl Edge {
-    /// Tells the child that packets wait for a credit.
-    pub(super) fn ask(
-        &mut self,
-        now: Time,
-        of: EntryId,
-        child: usize,
-        signals: &mut VecDeque<Signal>,
-        retry_at: &mut Option<Time>,
-    ) {
-        if !self.asked {
-            self.since = now;
-        }
-        self.asked = true;
-        self.said_at = now;
-        *retry_at = retry_at.or(Some(now.plus_nanos(RETRY_NS)));
-        push(
-            signals,
-            Signal {
-                kind: Kind::State,
-                of,
-                child: child as u8,
-                flags: FLAG_WAITING,
-            },
-        );
-    }
-}
-
-pub(super) fn push(signals: &mut VecDeque<Signal>, signal: Signal) {
-    if signals.len() < SIGNALS_MAX {
-        signals.push_back(signal);
-    }
-}
 
 impl Multicast {
     pub(super) fn entry_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
@@ -297,7 +261,7 @@ impl Multicast {
 
     /// No packet of a row waits for child `child` any more.
     fn give_up(&mut self, entry: &mut Entry, child: usize) {
-        while let Some((before, buffer)) = oldest_for(entry, &self.slots, child) {
+        while let Some((before, buffer)) = entry.oldest_for(&self.slots, child) {
             let slot = &mut self.slots[buffer.index()];
             slot.pending &= !(1 << child);
             if slot.pending != 0 {

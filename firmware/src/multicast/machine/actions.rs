@@ -2,11 +2,10 @@
 
 use ether::{MacAddr, Time};
 
-use super::{
-    ANNOUNCE_NS, Action, BufferId, CARD_FRAME_MIN, Kind, Multicast, Tag,
-    credits::push,
-    machine::{EntryId, Signal},
-    table::{Entry, Slot},
+use super::Multicast;
+use crate::multicast::{
+    ANNOUNCE_NS, Action, CARD_FRAME_MIN, Kind, Tag,
+    signal::{EntryId, Signal, push},
 };
 
 impl Multicast {
@@ -64,7 +63,7 @@ impl Multicast {
     fn forward_waiting(&mut self, now: Time, id: EntryId, child: usize) -> Option<Action> {
         let group = self.groups[usize::from(id.slot)].as_mut()?;
         let entry = &mut group.entries[usize::from(id.rank)];
-        let found = oldest_for(entry, &self.slots, child);
+        let found = entry.oldest_for(&self.slots, child);
         let edge = &mut entry.edges_mut()[child];
         let Some((before, buffer)) = found else {
             edge.queued = false;
@@ -103,7 +102,8 @@ impl Multicast {
         let (to, sequence) = match signal.kind {
             Kind::State => {
                 let child = usize::from(signal.child);
-                let next = oldest_for(entry, &self.slots, child)
+                let next = entry
+                    .oldest_for(&self.slots, child)
                     .map_or(entry.next, |(_, buffer)| self.slots[buffer.index()].sequence);
                 (to(entry.edges().get(child)?.to), next)
             }
@@ -137,31 +137,4 @@ impl Multicast {
         }
         Some(frame)
     }
-}
-
-impl Entry {
-    /// Takes `buffer`, which stands behind `before`, out of the row's list.
-    pub(super) fn unlink(&mut self, slots: &mut [Slot], before: Option<BufferId>, buffer: BufferId) {
-        let next = slots[buffer.index()].next;
-        match before {
-            Some(before) => slots[before.index()].next = next,
-            None => self.oldest = next,
-        }
-        if next.is_none() {
-            self.newest = before;
-        }
-    }
-}
-
-/// The oldest buffer that waits for child `child`, and the one before it in the row's list.
-pub(super) fn oldest_for(entry: &Entry, slots: &[Slot], child: usize) -> Option<(Option<BufferId>, BufferId)> {
-    let (mut before, mut at) = (None, entry.oldest);
-    while let Some(buffer) = at {
-        let slot = &slots[buffer.index()];
-        if slot.pending & 1 << child != 0 {
-            return Some((before, buffer));
-        }
-        (before, at) = (at, slot.next);
-    }
-    None
 }

@@ -4,11 +4,8 @@
 
 use ether::{MacAddr, Time};
 
-use super::{
-    Accepted, Kind, MEMBERS_MAX, Multicast, RETRY_NS, Received, TAG_END, Tag, TagRefusal,
-    machine::EntryId,
-    table::{Edge, Slot},
-};
+use super::{Accepted, Multicast, Received};
+use crate::multicast::{Kind, MEMBERS_MAX, RETRY_NS, TAG_END, Tag, TagRefusal, entry::Slot, signal::EntryId};
 
 impl Multicast {
     /// Takes a frame of the own guest with the EtherType of cards, of `len` bytes beginning with `head`.
@@ -238,18 +235,5 @@ impl Multicast {
         if let Some(group) = self.slot(group).and_then(|slot| self.groups[slot].as_mut()) {
             group.counters.no_buffer += 1;
         }
-    }
-}
-
-impl Edge {
-    /// The packet may be sent at once: no earlier one waits, and there is a buffer, or none is needed.
-    #[inline]
-    fn takes(&self, sequence: u32) -> bool {
-        !self.forwards || self.waiting == 0 && self.has_credit(sequence)
-    }
-
-    #[inline]
-    pub(super) fn has_credit(&self, sequence: u32) -> bool {
-        self.limit.wrapping_sub(sequence) as i32 > 0
     }
 }

@@ -1,0 +1,33 @@
+//! The frames without payload that cards send each other, until the driver takes them.
+
+use alloc::collections::VecDeque;
+
+use super::Kind;
+
+/// Signals that wait to be taken by the driver, which takes all after each event. Beyond it they are left out, and said
+/// again after `RETRY_NS`.
+pub(super) const SIGNALS_MAX: usize = 1024;
+
+/// Names a row: group slot and rank of the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct EntryId {
+    pub(super) slot: u8,
+    pub(super) rank: u8,
+}
+
+/// A frame without payload that is to be sent to another card.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Signal {
+    pub(super) kind: Kind,
+    pub(super) of: EntryId,
+    /// Which child, for a STATE.
+    pub(super) child: u8,
+    pub(super) flags: u8,
+}
+
+/// Appends a signal; beyond [`SIGNALS_MAX`] it is left out.
+pub(super) fn push(signals: &mut VecDeque<Signal>, signal: Signal) {
+    if signals.len() < SIGNALS_MAX {
+        signals.push_back(signal);
+    }
+}
