@@ -36,39 +36,7 @@ pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
         "/etc/resolv.conf cannot be written",
         fs::write("/etc/resolv.conf", servers),
     );
-    // The kernel detects duplicate addresses unless both `all` and the interface switch that off; `bring_up` does so
-    // for each interface.
-    let path = "/proc/sys/net/ipv6/conf/all/accept_dad";
-    if fs::exists(path).unwrap_or(false) {
-        note(
-            "detection of duplicate IPv6 addresses cannot be switched off",
-            fs::write(path, "0"),
-        );
-    }
-    if !config.ipv6 {
-        for which in ["all", "default"] {
-            let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
-            // A kernel without IPv6 has no such file, and nothing to switch off.
-            if fs::exists(&path).unwrap_or(false) {
-                note("IPv6 cannot be switched off", fs::write(&path, "1"));
-            }
-        }
-    }
-    // A card's carrier is away for some ten milliseconds when its `vnicd` is exchanged. Neighbours that were forgotten
-    // with the carrier would be resolved again only once a second.
-    for name in [
-        "ipv4/conf/all/arp_evict_nocarrier",
-        "ipv6/conf/all/ndisc_evict_nocarrier",
-    ] {
-        let path = format!("/proc/sys/net/{name}");
-        // These settings exist since Linux 5.16.
-        if fs::exists(&path).unwrap_or(false) {
-            note(
-                "neighbours cannot be kept when the carrier is lost",
-                fs::write(&path, "0"),
-            );
-        }
-    }
+    set_kernel_parameters(config.ipv6, &mut note);
     ip(problems, &["link", "set", "lo", "up"]);
     let present = interfaces();
     name_interfaces(&config.interfaces, &present, problems);
@@ -83,6 +51,32 @@ pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
             ));
         }
     }
+}
+
+/// Sets what concerns all interfaces.
+fn set_kernel_parameters(ipv6: bool, note: &mut impl FnMut(&str, std::io::Result<()>)) {
+    let mut set = |name: &str, value: &str, problem: &str| {
+        let path = format!("/proc/sys/net/{name}");
+        // A kernel without IPv6, or one that is older than the parameter, has no such file, and nothing to set.
+        if fs::exists(&path).unwrap_or(false) {
+            note(problem, fs::write(&path, value));
+        }
+    };
+    // The kernel detects duplicate addresses unless both `all` and the interface switch that off; `bring_up` does so
+    // for each interface.
+    let problem = "detection of duplicate IPv6 addresses cannot be switched off";
+    set("ipv6/conf/all/accept_dad", "0", problem);
+    if !ipv6 {
+        for which in ["all", "default"] {
+            let name = format!("ipv6/conf/{which}/disable_ipv6");
+            set(&name, "1", "IPv6 cannot be switched off");
+        }
+    }
+    // A card's carrier is away for some ten milliseconds when its `vnicd` is exchanged. Neighbours that were forgotten
+    // with the carrier would be resolved again only once a second. Linux has these parameters since 5.16.
+    let problem = "neighbours cannot be kept when the carrier is lost";
+    set("ipv4/conf/all/arp_evict_nocarrier", "0", problem);
+    set("ipv6/conf/all/ndisc_evict_nocarrier", "0", problem);
 }
 
 /// Returns MAC address (lower case) and name of every Ethernet interface.

@@ -68,8 +68,9 @@ impl Vnicd {
         metrics: Option<&Path>,
     ) -> Result<(Self, Info)> {
         let config_path = shared.state.file(&format!("{name}.json"));
-        std::fs::write(&config_path, serde_json::to_vec_pretty(config)?)
-            .with_context(|| format!("cannot write {}", config_path.display()))?;
+        // A path that is no text is the one thing in it that JSON cannot say.
+        let bytes = serde_json::to_vec_pretty(config).context("the folder of the lab is not named in UTF-8")?;
+        std::fs::write(&config_path, bytes).with_context(|| format!("cannot write {}", config_path.display()))?;
         let control = shared.state.socket(&format!("{name}.sock"))?;
         let log_path = shared.state.file(&format!("{name}.log"));
         let log = File::options()

@@ -79,7 +79,7 @@ fn a_lab_that_gives_up_while_nobody_watches_says_why_to_whoever_comes_next() {
         eventually("it is said why", || {
             let output = world.run(verb);
             let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-            let why = "lonely ended by itself: vnicd ends again and again (signal 9)";
+            let why = "lonely ended by itself: vnicd ends repeatedly (signal 9)";
             said.contains("no lab is running") && said.contains(why)
         });
     }

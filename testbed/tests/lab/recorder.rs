@@ -56,7 +56,7 @@ pub fn m_ci1_what_a_guest_sends_to_its_loopback_card_comes_back_and_is_counted_a
     for (line, sentence) in [
         (&["nic", "trace", "n1.eth0", "--card", "0"][..], "is a card already"),
         (&["--json", "nic", "trace", "n1", "--format", "text"], "contradict"),
-        (&["nic", "group", "leave", "n1.eth0", "7"], "no member of group 7"),
+        (&["nic", "group", "leave", "n1.eth0", "7"], "not a member of group 7"),
     ] {
         let refused = world.run(line);
         let said = String::from_utf8_lossy(&refused.stderr);

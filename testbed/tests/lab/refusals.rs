@@ -193,7 +193,7 @@ fn a_qemu_that_dies_is_quoted() {
     let began = Instant::now();
     let said = refused(&world, PAIR, |command| _ = command.env("WEFT_QEMU", &qemu));
     assert!(
-        said.contains("did not boot: QEMU ended at once (exit status 3): broken on purpose"),
+        said.contains("did not boot: QEMU ended immediately (exit status 3): broken on purpose"),
         "{said}"
     );
     assert!(began.elapsed() < PATIENCE / 4, "no time is spent on waiting for it");

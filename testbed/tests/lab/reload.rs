@@ -322,7 +322,9 @@ fn another_vnicd_is_swapped_in_with_every_setting_and_one_that_fails_is_not(worl
     let output = reload();
     println!("{}", said(&output));
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("does not start, so the old one goes on") && said(&output).contains("no such luck"));
+    assert!(
+        said(&output).contains("does not start, so the old one continues") && said(&output).contains("no such luck")
+    );
     assert_eq!(world.pid("vnicd_pid"), second);
     goes_on("answers after a refusal");
 

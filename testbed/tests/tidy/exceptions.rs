@@ -36,7 +36,12 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
         "guest-driver/mxoe/tests/engine/bad_pulls.rs pulls_outside_of_what_was_announced_are_dropped_or_refused",
         STORY,
     ),
+    exception(
+        "guest-driver/mxoe/tests/engine/immediate_send.rs nothing_leaves_at_once_past_what_stands_before_it_or_over_a_limit",
+        STORY,
+    ),
     exception("guest-driver/mxoe/tests/engine/loss.rs storm", STORY),
+    exception("guest-driver/mxoe/tests/engine_fuzz.rs Live::frame", TABLE),
     exception("guest-driver/mxoe/tests/engine_fuzz.rs Live::frame", TABLE),
     exception("guest-driver/mxoe/tests/properties.rs packet", TABLE),
     exception(
@@ -123,6 +128,10 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
     ),
     exception(
         "testbed/tests/lab/demo.rs the_demo_shows_what_marks_do_and_explains_it",
+        STORY,
+    ),
+    exception(
+        "testbed/tests/lab/commands.rs everything_that_is_shown_is_shown_as_json",
         STORY,
     ),
     exception(

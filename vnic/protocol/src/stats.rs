@@ -14,9 +14,13 @@ pub type Counts = BTreeMap<String, u64>;
 
 /// The counters of `counted` by name.
 pub fn counts(counted: &impl Serialize) -> Counts {
-    // What is no count has no place among them; a type of counters has nothing else.
-    let value = serde_json::to_value(counted).unwrap_or_default();
-    serde_json::from_value(value).unwrap_or_default()
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(counted) else {
+        return Counts::new();
+    };
+    let counts = fields.into_iter();
+    counts
+        .filter_map(|(name, value)| Some((name, value.as_u64()?)))
+        .collect()
 }
 
 /// What a port is and how it does, as `info` of the control socket shows it.

@@ -29,6 +29,8 @@ impl Service {
     pub fn spawn(mut command: Command, cores: &[usize], log: &Path) -> io::Result<Self> {
         let log = fs::File::create(log)?;
         command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+        // Ctrl-C is for the program that started it, which ends it when its turn is over.
+        command.process_group(0);
         let mut set = CpuSet::new();
         cores.iter().for_each(|core| set.set(*core));
         let pinned = !cores.is_empty();

@@ -188,10 +188,10 @@ impl Fields {
 
     /// One of some names; the default if none is given.
     fn chosen<T: DeserializeOwned + Default>(&mut self, name: &str, names: &str) -> Result<T, String> {
-        let Some(value) = self.fields.remove(name) else {
-            return Ok(T::default());
-        };
-        serde_json::from_value(value).map_err(|_| format!("{}: {name:?} must be {names}", self.op))
+        match self.fields.remove(name) {
+            None | Some(Value::Null) => Ok(T::default()),
+            Some(value) => serde_json::from_value(value).map_err(|_| format!("{}: {name:?} must be {names}", self.op)),
+        }
     }
 
     /// All fields that were not read yet, as a change.

@@ -1,5 +1,5 @@
 //! What a receive ring's memory says about its driver: whether it asks for calls, how much it has processed, and whether it
-//! polls. The polling watchdog and the clock of the card (M-BV8 and M-BV10 in `docs/spec/mechanisms.md`) fetch this instead of
+//! polls. The polling watchdog and the clock of the card (M-BV8 and M-BV10 in `docs/spec/papers.md`) fetch this instead of
 //! the two words of LCI.
 //!
 //! Exact for a driver that keeps its ring full of buffers, gives each processed one back at once, and either leaves EVENT_IDX

@@ -1,5 +1,5 @@
 //! A card whose output is wired to its input: what its guest sends comes back into the receive buffers that it posted, as copies
-//! of its copy engine (M-CI1 in `docs/spec/mechanisms.md`). No switch, no link and no other guest has to do with it; control
+//! of its copy engine (M-CI1 in `docs/spec/papers.md`). No switch, no link and no other guest has to do with it; control
 //! frames end at the card as on any other.
 
 use ether::Time;

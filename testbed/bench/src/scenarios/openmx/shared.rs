@@ -5,12 +5,16 @@ use std::{
     fs::File,
     io,
     sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
 };
 
 use anyhow::{Context, ensure};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::{turns::End, work::Trip};
+use super::{
+    turns::End,
+    work::{PATIENCE, Trip},
+};
 
 /// The file of the shared memory, on a file system that only this benchmark's processes see.
 const FILE: &str = "/run/bare-memory";
@@ -86,9 +90,17 @@ impl Drop for Memory {
     }
 }
 
-fn await_number(word: &Line, number: u64) {
-    while word.0.load(Ordering::Acquire) != number {
-        std::hint::spin_loop();
+/// Polls for `number`, which a partner that died never writes.
+fn await_number(word: &Line, number: u64) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        for _ in 0..1 << 16 {
+            if word.0.load(Ordering::Acquire) == number {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        anyhow::ensure!(began.elapsed() < PATIENCE, "the other side does not answer");
     }
 }
 
@@ -127,7 +139,7 @@ impl End for RoundTrips {
         let words = self.memory.words();
         self.number += 1;
         if self.answers {
-            await_number(&words.ping, self.number);
+            await_number(&words.ping, self.number)?;
             if self.long {
                 let pid = words.pid.0.load(Ordering::Relaxed) as i32;
                 copy_from(pid, words.address.0.load(Ordering::Relaxed), &mut self.data)?;
@@ -142,7 +154,7 @@ impl End for RoundTrips {
             self.memory.write(false, &self.data);
         }
         words.ping.0.store(self.number, Ordering::Release);
-        await_number(&words.pong, self.number);
+        await_number(&words.pong, self.number)?;
         if !self.long {
             self.memory.read(true, &mut self.data);
         }
