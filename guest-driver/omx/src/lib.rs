@@ -15,14 +15,11 @@
 //! # Ok(()) }
 //! ```
 
-mod api;
 mod authority;
 mod backoff;
 mod binding;
-mod blocking;
 mod board;
 mod clock;
-mod completion;
 mod copies;
 mod core;
 mod egress;
