@@ -8,11 +8,11 @@ use mxoe::engine::Counters;
 use super::completion::selector;
 use crate::{
     Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, Request, RequestKind, Segment, Status, StatusCode,
+    address::PARTNER_SELF,
     clock,
     core::{Core, INLINE_LEN_MAX, Wanted},
     helper,
     memory::Segments,
-    request::PARTNER_SELF,
     shared::Locked,
 };
 
