@@ -18,14 +18,15 @@ use rustix::process::getpid;
 use weft_authority::{CounterPage, Session};
 
 use crate::{
-    Address, Board, Endpoint, EndpointOptions, Error, clock,
+    Address, Board, Endpoint, EndpointOptions, Error,
+    address::PARTNER_SELF,
+    clock,
     core::{Core, Opened},
     egress::Egress,
     helper,
     local::{Local, LocalOptions, PAYLOAD_LEN_MAX},
     number::OpenNumber,
     peers::EndpointPeers,
-    request::PARTNER_SELF,
     shared::{Descriptors, Guarded, Helped, Shared},
     store::Store,
 };

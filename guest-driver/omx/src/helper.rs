@@ -14,7 +14,12 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::{Error, authority::AuthorityCare, blocking::timespec, clock, shared::Shared};
+use crate::{
+    Error,
+    authority::AuthorityCare,
+    clock::{self, timespec},
+    shared::Shared,
+};
 
 /// A program that was in the library this short ago makes progress itself.
 const PROGRAM_NS: u64 = 200_000;

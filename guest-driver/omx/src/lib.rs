@@ -15,14 +15,12 @@
 //! # Ok(()) }
 //! ```
 
-mod api;
+mod address;
 mod authority;
 mod backoff;
 mod binding;
-mod blocking;
 mod board;
 mod clock;
-mod completion;
 mod copies;
 mod core;
 mod egress;
@@ -45,6 +43,7 @@ mod sleepers;
 mod store;
 mod warnings;
 
+pub use address::Address;
 pub use binding::BINDINGS_FILE;
 pub use board::{Board, BoardPeer};
 pub use copies::CopyEngine;
@@ -55,5 +54,5 @@ pub use handler::{Action, FailureHandler, Handler, Unexpected};
 pub use memory::{SEGMENTS_MAX, Segment};
 pub use mxoe::engine::{Counter, Counters};
 pub use options::{EndpointOptions, Waiting};
-pub use request::{Address, Request, RequestKind, Status};
+pub use request::{Request, RequestKind, Status};
 pub use warnings::show_warnings;

@@ -175,6 +175,18 @@ impl Shared {
         }
     }
 
+    /// Takes the error that the socket reports once when the link goes down. Frames flow again when it is up.
+    pub(crate) fn take_port_error(&self) {
+        for fd in [Some(&self.descriptors.port), self.descriptors.bulk.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            if let Ok(Err(error)) = rustix::net::sockopt::socket_error(fd) {
+                tracing::debug!("the port says: {error}");
+            }
+        }
+    }
+
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
         self.core.try_lock().ok()
     }

@@ -131,6 +131,7 @@ struct Latency {
 }
 
 /// The programs that are connected.
+#[derive(Default)]
 struct Clients {
     connections: Vec<Connection>,
     /// The number of the next one.
@@ -148,6 +149,19 @@ struct State {
     begin: Instant,
     idle_since: Instant,
     checked_at: Instant,
+}
+
+impl State {
+    /// Makes the state of an authority that begins at `begin`.
+    const fn new(begin: Instant) -> Self {
+        Self {
+            is_replaced: false,
+            gone: false,
+            begin,
+            idle_since: begin,
+            checked_at: begin,
+        }
+    }
 }
 
 /// The authority of one interface.
@@ -278,18 +292,8 @@ impl Daemon {
             raw: None,
             pairing: Pairing::default(),
             counters: BoardCounters::default(),
-            clients: Clients {
-                connections: Vec::new(),
-                next: 0,
-                deaf: false,
-            },
-            state: State {
-                is_replaced: false,
-                gone: false,
-                begin,
-                idle_since: begin,
-                checked_at: begin,
-            },
+            clients: Clients::default(),
+            state: State::new(begin),
         })
     }
 

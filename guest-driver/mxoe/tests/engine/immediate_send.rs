@@ -12,7 +12,7 @@ use super::{
 };
 
 /// What [`mxoe::engine::Engine::begin_immediate_send`] writes.
-fn send_immediately(script: &mut Script, match_info: u64, data: &[u8]) -> Option<Vec<u8>> {
+fn send_now(script: &mut Script, match_info: u64, data: &[u8]) -> Option<Vec<u8>> {
     let mut buffer = [0xaa; HEAD_BUFFER_LEN];
     let partner = script.partner;
     let len = script
@@ -45,7 +45,7 @@ fn a_message_that_leaves_at_once_is_the_one_that_it_would_be_later() {
     for number in 0..400_u16 {
         let data = fill(number.into(), usize::from(number * 37 % 129));
         let (mine, partner) = (now.now, now.partner);
-        let frame = send_immediately(&mut now, number.into(), &data).expect("nothing stands before it");
+        let frame = send_now(&mut now, number.into(), &data).expect("nothing stands before it");
         assert_eq!(frame[16] & 0x80, 0x80, "marked");
         assert!(matches!(
             posted(&mut now, number.into(), &data, true),
@@ -93,7 +93,7 @@ fn a_message_that_leaves_at_once_is_the_one_that_it_would_be_later() {
 #[test]
 fn a_message_that_the_port_did_not_take_is_written_again() {
     let mut script = Script::new(Preset::Native1500);
-    let frame = send_immediately(&mut script, 5, b"lost").expect("nothing stands before it");
+    let frame = send_now(&mut script, 5, b"lost").expect("nothing stands before it");
     assert!(matches!(posted(&mut script, 5, b"lost", false), Ok(Posted::Early(_))));
     assert_eq!(script.frames(), [frame]);
 }
@@ -151,16 +151,13 @@ fn nothing_leaves_at_once_past_what_stands_before_it_or_over_a_limit() {
         config.limits.sends = 4;
         config.limits.early_completed_bytes = 100;
         let mut script = Script::with(config.clone(), None);
-        assert!(
-            send_immediately(&mut script, 7, b"y").is_some(),
-            "nothing stands before it"
-        );
+        assert!(send_now(&mut script, 7, b"y").is_some(), "nothing stands before it");
         let mut script = Script::with(config, None);
         prepare(&mut script);
-        assert_eq!(send_immediately(&mut script, 7, b"y"), None, "{what}");
+        assert_eq!(send_now(&mut script, 7, b"y"), None, "{what}");
     }
     let mut script = Script::new(Preset::Native1500);
-    assert_eq!(send_immediately(&mut script, 7, &[0; 129]), None, "it is not short");
+    assert_eq!(send_now(&mut script, 7, &[0; 129]), None, "it is not short");
     script.partner = PartnerId::default();
     let mut alone = mxoe::engine::Engine::new(config_of(0, Preset::Native1500), mxoe::engine::PeerMap::new(1, 1));
     let mut buffer = [0; HEAD_BUFFER_LEN];

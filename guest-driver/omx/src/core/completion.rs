@@ -7,8 +7,10 @@ use mxoe::{
 
 use super::Core;
 use crate::{
-    Error, Request, RequestKind, Status, StatusCode, clock,
-    request::{Address, LOCAL_BASE, State},
+    Error, Request, RequestKind, Status, StatusCode,
+    address::{Address, LOCAL_BASE},
+    clock,
+    request::State,
     slab::Key,
     store::{Source, Transfer, Unexp, UnexpBody, transfer_key},
 };

@@ -17,14 +17,8 @@ pub(crate) use posting::INLINE_LEN_MAX;
 
 use self::{connecting::LateConnects, posting::PostingRules, progress::Progress};
 use crate::{
-    Error, clock,
-    egress::Egress,
-    local::Local,
-    number::OpenNumber,
-    peers::EndpointPeers,
-    request::{Address, Requests},
-    sleepers::Sleepers,
-    store::Store,
+    Error, address::Address, clock, egress::Egress, local::Local, number::OpenNumber, peers::EndpointPeers,
+    request::Requests, sleepers::Sleepers, store::Store,
 };
 
 /// The parts of an endpoint that is opened, of which [`Core::new`] makes the core.

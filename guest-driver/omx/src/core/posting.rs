@@ -9,8 +9,9 @@ use mxoe::{
 use super::Core;
 use crate::{
     Address, Error, Request, StatusCode,
+    address::PARTNER_SELF,
     memory::Segments,
-    request::{PARTNER_SELF, RequestKind},
+    request::RequestKind,
     slab::Key,
     store::{SendBytes, Source, Transfer, Unexp, UnexpBody, transfer_token},
 };

@@ -165,7 +165,7 @@ fn start(arguments: &Arguments, settings: &Settings) -> anyhow::Result<()> {
     }
     let variables = settings.of_omxd();
     let start_one = |interface: &Interface| start_one(arguments, &options, &variables, interface);
-    let (mut attached, mut failed) = (Vec::new(), false);
+    let mut attached = Vec::new();
     match &names {
         Some(names) => {
             for change in changes(names) {
@@ -183,37 +183,51 @@ fn start(arguments: &Arguments, settings: &Settings) -> anyhow::Result<()> {
                 }
             }
         }
-        None => {
-            let named = settings.get("OMX_IFACES").is_some_and(|names| names.trim() != "all");
-            for NumberedInterface {
-                interface, left_out, ..
-            } in interfaces(settings)?
-            {
-                if let Some(why) = left_out {
-                    say("omx_init", &format!("{} is left out: {why}", interface.name));
-                    continue;
-                }
-                if attached.len() == boards_max {
-                    say(
-                        "omx_init",
-                        &format!("{} is left out: ifaces={boards_max}", interface.name),
-                    );
-                    continue;
-                }
-                match start_one(&interface) {
-                    Ok(()) => attached.push(interface.name),
-                    // Of all interfaces, some are no use for messages; of those that are named, each must be.
-                    Err(error) if !named => {
-                        failed = true;
-                        say("omx_init", &format!("{}: {error:#}", interface.name));
-                    }
-                    Err(error) => return Err(error.context(interface.name)),
-                }
+        None => attached = start_all(settings, boards_max, start_one)?,
+    }
+    show(&attached)
+}
+
+/// Starts an omxd for every board, at most `boards_max`, and returns the names of their interfaces.
+fn start_all(
+    settings: &Settings,
+    boards_max: usize,
+    start_one: impl Fn(&Interface) -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<String>> {
+    let (mut attached, mut failed) = (Vec::new(), false);
+    let named = settings.get("OMX_IFACES").is_some_and(|names| names.trim() != "all");
+    for NumberedInterface {
+        interface, left_out, ..
+    } in interfaces(settings)?
+    {
+        if let Some(why) = left_out {
+            say("omx_init", &format!("{} is left out: {why}", interface.name));
+            continue;
+        }
+        if attached.len() == boards_max {
+            say(
+                "omx_init",
+                &format!("{} is left out: ifaces={boards_max}", interface.name),
+            );
+            continue;
+        }
+        match start_one(&interface) {
+            Ok(()) => attached.push(interface.name),
+            // Of all interfaces, some are no use for messages; of those that are named, each must be.
+            Err(error) if !named => {
+                failed = true;
+                say("omx_init", &format!("{}: {error:#}", interface.name));
             }
+            Err(error) => return Err(error.context(interface.name)),
         }
     }
+    ensure!(!failed || !attached.is_empty(), "no interface has an omxd");
+    Ok(attached)
+}
+
+/// Shows the boards for which an omxd runs, by `omx_info`.
+fn show(attached: &[String]) -> anyhow::Result<()> {
     if attached.is_empty() {
-        ensure!(!failed, "no interface has an omxd");
         return Ok(());
     }
     let beside = env::current_exe()?.with_file_name("omx_info");

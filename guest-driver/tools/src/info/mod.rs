@@ -72,33 +72,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         "Found {count} boards ({BOARDS_MAX} max) supporting {most} endpoints each:"
     )?;
     for (board, asked) in boards.iter().zip(asked) {
-        let name = asked.as_ref().map_or("<unknown>", |(status, _)| status.name.as_str());
-        let interface = board.interface();
-        writeln!(text, " {}", title(board, name))?;
-        if !arguments.quiet {
-            let node = numa_node(&interface.name).map_or_else(|| "unknown".to_owned(), |node| node.to_string());
-            let driver = interface.driver();
-            let driver = driver.as_deref().unwrap_or("unknown");
-            writeln!(text, "   driver {driver}, NUMA node {node}")?;
-        }
-        let preset = asked.as_ref().ok().map(|(status, _)| &*status.preset);
-        for warning in warnings(interface, preset, late_interrupts(&interface.name)) {
-            warn(&warning);
-        }
-        match asked {
-            Ok((status, peers)) => {
-                if is_full(&status, &peers) {
-                    warn(&format!(
-                        "the peer table of {} is full; hosts that are not in it cannot be reached",
-                        interface.name
-                    ));
-                }
-                if !arguments.quiet {
-                    describe(&mut text, &status, &peers)?;
-                }
-            }
-            Err(error) => warn(&format!("{}: {error}", interface.name)),
-        }
+        describe_board(&mut text, board, asked, arguments.quiet)?;
     }
     print_line(text.trim_end()).context("cannot show the boards")?;
     if arguments.board.is_none() && !arguments.quiet {
@@ -110,6 +84,43 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Describes a board with the answer of its authority, and warns of what is wrong with it.
+fn describe_board(
+    text: &mut String,
+    board: &Board,
+    asked: Result<(BoardStatus, Vec<BoardPeer>), omx::Error>,
+    quiet: bool,
+) -> anyhow::Result<()> {
+    let name = asked.as_ref().map_or("<unknown>", |(status, _)| status.name.as_str());
+    let interface = board.interface();
+    writeln!(text, " {}", title(board, name))?;
+    if !quiet {
+        let node = numa_node(&interface.name).map_or_else(|| "unknown".to_owned(), |node| node.to_string());
+        let driver = interface.driver();
+        let driver = driver.as_deref().unwrap_or("unknown");
+        writeln!(text, "   driver {driver}, NUMA node {node}")?;
+    }
+    let preset = asked.as_ref().ok().map(|(status, _)| &*status.preset);
+    for warning in warnings(interface, preset, late_interrupts(&interface.name)) {
+        warn(&warning);
+    }
+    match asked {
+        Ok((status, peers)) => {
+            if is_full(&status, &peers) {
+                warn(&format!(
+                    "the peer table of {} is full; hosts that are not in it cannot be reached",
+                    interface.name
+                ));
+            }
+            if !quiet {
+                describe(text, &status, &peers)?;
+            }
+        }
+        Err(error) => warn(&format!("{}: {error}", interface.name)),
+    }
+    Ok(())
 }
 
 fn warn(sentence: &str) {

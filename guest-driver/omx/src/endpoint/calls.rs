@@ -5,14 +5,15 @@ use std::{sync::atomic::Ordering, time::Duration};
 use ether::MacAddr;
 use mxoe::engine::Counters;
 
+use super::completion::selector;
 use crate::{
     Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, Request, RequestKind, Segment, Status, StatusCode,
+    address::PARTNER_SELF,
     clock,
-    completion::selector,
     core::{Core, INLINE_LEN_MAX, Wanted},
     helper,
     memory::Segments,
-    request::PARTNER_SELF,
+    shared::Locked,
 };
 
 impl Endpoint {
@@ -162,6 +163,20 @@ impl Endpoint {
             self.leave();
             return request.map(Request).ok_or(Error::NoResources);
         }
+        self.post_send(core, memory, to, (match_info, context), synchronous)
+    }
+
+    /// Posts a send that is no immediate one: it is deferred for a batch, or goes out with all that waits.
+    #[inline]
+    fn post_send<'a>(
+        &'a self,
+        mut core: Locked<'a>,
+        memory: Segments,
+        to: Address,
+        (match_info, context): (u64, u64),
+        synchronous: bool,
+    ) -> Result<Request, Error> {
+        let before = core.completions();
         // The engine asks for no time when a short message is posted.
         let may_do_without = !synchronous && memory.len() as usize <= INLINE_LEN_MAX && to.local_endpoint().is_none();
         let mut now = (!may_do_without || core.egress.batching().wants_time()).then(clock::now);

@@ -4,12 +4,13 @@
 use std::{os::fd::AsFd, sync::atomic::Ordering, time::Duration};
 
 use ether::Time;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{
-    Endpoint, Waiting, clock,
+    Endpoint, Waiting,
+    clock::{self, timespec},
     core::Core,
-    shared::{Locked, Shared},
+    shared::Locked,
 };
 
 /// The longest sleep. It bounds the arithmetic: after it everything is checked again.
@@ -17,20 +18,6 @@ const SLEEP_MAX: Duration = Duration::from_secs(3600);
 /// A thread that sleeps without an event of its own checks this often; that happens when the process has no descriptors
 /// left.
 const POLL_INTERVAL_WITHOUT_EVENT: Duration = Duration::from_millis(1);
-
-impl Shared {
-    /// Takes the error that the socket reports once when the link goes down. Frames flow again when it is up.
-    pub(crate) fn take_port_error(&self) {
-        for fd in [Some(&self.descriptors.port), self.descriptors.bulk.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            if let Ok(Err(error)) = rustix::net::sockopt::socket_error(fd) {
-                tracing::debug!("the port says: {error}");
-            }
-        }
-    }
-}
 
 impl Endpoint {
     /// Makes progress until `find` finds something; `None` after `timeout`, a wakeup, or when the endpoint is closed.
@@ -152,11 +139,4 @@ impl Endpoint {
 fn plus(begin: Time, limit: Duration) -> Time {
     let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     Time::from_nanos(begin.as_nanos().saturating_add(limit_ns))
-}
-
-pub(crate) fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: duration.as_secs().cast_signed(),
-        tv_nsec: duration.subsec_nanos().into(),
-    }
 }
