@@ -21,12 +21,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::common::{
-    nic_target::ports,
-    options::CommonOptions,
-    running_lab::client,
-    verb_help::{VerbHelp, act},
-};
+use super::common::{CommonOptions, VerbHelp, act, client, ports};
 use crate::{report::file::OutFile, supervisor_client::client::Client, vnicd_client::Ends};
 
 /// Capture the frames of cards, in both directions, as pcapng on standard output.

@@ -17,10 +17,7 @@ use crate::{
     report::{progress::Progress, say, table},
 };
 
-use super::common::{
-    options::CommonOptions,
-    verb_help::{VerbHelp, here},
-};
+use super::common::{CommonOptions, VerbHelp, here};
 
 /// Check whether this machine can run labs, and say what is missing.
 #[derive(Debug, clap::Args)]

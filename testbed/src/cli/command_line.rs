@@ -4,8 +4,8 @@
 use clap::{Parser, Subcommand};
 
 use super::{
-    capture, check, common::options::CommonOptions, completion, console, cp, demo, exec, graph, inventory, lab, link,
-    logs, nic, node, pingall, switch, trunk,
+    capture, check, common::CommonOptions, completion, console, cp, demo, exec, graph, inventory, lab, link, logs, nic,
+    node, pingall, switch, trunk,
 };
 
 const EXIT_CODES: &str = "\

@@ -18,7 +18,7 @@ use clap_complete::{
 };
 
 use super::{
-    common::verb_help::{VerbHelp, here},
+    common::{VerbHelp, here},
     help,
 };
 use crate::{

@@ -9,12 +9,10 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::common::{
+    CommonOptions, VerbHelp, act, agent,
     attached_command::{exit_code, stream, terminal_type},
-    node_target::{agent, check_node},
-    options::CommonOptions,
-    running_lab::client,
+    check_node, client,
     terminal::{self, RawMode},
-    verb_help::{VerbHelp, act},
 };
 use crate::{
     guest_channel::Exec,

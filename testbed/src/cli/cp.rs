@@ -14,14 +14,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::common::{
-    attached_command::give_up,
-    failure::Usage,
-    node_target::{agent, check_node},
-    options::CommonOptions,
-    running_lab::client,
-    verb_help::{VerbHelp, act},
-};
+use super::common::{CommonOptions, Usage, VerbHelp, act, agent, attached_command::give_up, check_node, client};
 use crate::{
     guest_channel::{ChannelError, GuestChannel},
     interrupted::Interrupted,

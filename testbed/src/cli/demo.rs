@@ -4,11 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
 
-use super::common::{
-    guest_options::GuestArgs,
-    options::CommonOptions,
-    verb_help::{VerbHelp, here},
-};
+use super::common::{CommonOptions, GuestArgs, VerbHelp, here};
 use crate::demo::{self, DemoOptions};
 
 /// Measure seven interrupt settings between two guests, and explain the result.

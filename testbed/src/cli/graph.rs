@@ -7,11 +7,7 @@ use std::{
 
 use anyhow::Result;
 
-use super::common::{
-    options::CommonOptions,
-    running_lab::client,
-    verb_help::{VerbHelp, show},
-};
+use super::common::{CommonOptions, VerbHelp, client, show};
 use crate::{
     graph::{self, Format},
     lab::topology::Topology,

@@ -7,11 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::common::{
-    options::CommonOptions,
-    running_lab::client,
-    verb_help::{VerbHelp, act},
-};
+use super::common::{CommonOptions, VerbHelp, act, client};
 use crate::lab::topology::Topology;
 
 /// Print the nodes for /etc/hosts, ssh or Ansible.

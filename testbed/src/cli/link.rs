@@ -4,12 +4,9 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::common::{
+    CommonOptions, Usage, VerbHelp,
     cable::{CableArgs, UpDown, cable_columns, link_change},
-    failure::Usage,
-    nic_target::{ports, with_cable},
-    options::CommonOptions,
-    running_lab::client,
-    verb_help::{VerbHelp, show},
+    client, ports, show, with_cable,
 };
 use crate::{
     lab::topology::NicView,

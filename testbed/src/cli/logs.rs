@@ -8,13 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::common::{
-    failure::Usage,
-    node_target::check_node,
-    options::CommonOptions,
-    running_lab::client,
-    verb_help::{VerbHelp, act},
-};
+use super::common::{CommonOptions, Usage, VerbHelp, act, check_node, client};
 use crate::{
     report::say,
     state::{self, StateDir},

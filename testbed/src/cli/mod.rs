@@ -34,7 +34,7 @@ pub use self::{command_line::Cli, help::json_examples};
 
 use self::{
     command_line::Verb,
-    common::{failure, options::CommonOptions},
+    common::{CommonOptions, failure},
 };
 use crate::supervisor::reaper;
 

@@ -12,12 +12,7 @@ use std::{
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
-use super::common::{
-    node_target::agent,
-    options::CommonOptions,
-    running_lab::client,
-    verb_help::{VerbHelp, show},
-};
+use super::common::{CommonOptions, VerbHelp, agent, client, show};
 use crate::{
     guest_channel::Exec,
     lab::{topology::Topology, units::Span},

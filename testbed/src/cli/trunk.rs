@@ -4,10 +4,9 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::common::{
+    CommonOptions, VerbHelp,
     cable::{CableArgs, UpDown, cable_columns, link_change},
-    options::CommonOptions,
-    running_lab::client,
-    verb_help::{VerbHelp, show},
+    client, show,
 };
 use crate::{
     lab::topology::{Topology, TrunkView},

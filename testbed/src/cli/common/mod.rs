@@ -4,12 +4,21 @@
 pub(super) mod attached_command;
 pub(super) mod cable;
 pub(super) mod failure;
-pub(super) mod guest_options;
-pub(super) mod nic_target;
+mod guest_options;
+mod nic_target;
 pub(super) mod node_pattern;
-pub(super) mod node_target;
-pub(super) mod on_off;
-pub(super) mod options;
-pub(super) mod running_lab;
+mod node_target;
+mod on_off;
+mod options;
+mod running_lab;
 pub(super) mod terminal;
-pub(super) mod verb_help;
+mod verb_help;
+
+pub(super) use failure::Usage;
+pub(super) use guest_options::GuestArgs;
+pub(super) use nic_target::{Named, ports, stats, with_cable};
+pub(super) use node_target::{agent, check_node, nodes_meant};
+pub(super) use on_off::OnOff;
+pub(super) use options::CommonOptions;
+pub(super) use running_lab::client;
+pub(super) use verb_help::{VerbHelp, act, here, show};

@@ -3,7 +3,11 @@
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use crate::{lab::nearest, supervisor_client::client::Client, vnicd_client::report::PortInfo};
+use crate::{
+    lab::nearest,
+    supervisor_client::client::Client,
+    vnicd_client::report::{PortInfo, PortStats},
+};
 
 /// Returns the cards that the argument names: `n1.eth0` names one, `n1` all of a node, and no argument all of the lab.
 pub(in crate::cli) fn ports(client: &Client, target: Option<&str>) -> Result<Vec<PortInfo>> {
@@ -25,6 +29,15 @@ pub(in crate::cli) fn ports(client: &Client, target: Option<&str>) -> Result<Vec
         );
     }
     Ok(found)
+}
+
+/// Reads the counters of the cards that the argument names.
+pub(in crate::cli) fn stats(client: &Client, target: Option<&str>) -> Result<Vec<PortStats>> {
+    let mut all = Vec::new();
+    for port in ports(client, target)? {
+        all.extend(client.vnicd()?.stats(Some(&port.name))?);
+    }
+    Ok(all)
 }
 
 /// Keeps the cards that have a cable; a single card without one is answered with the reason.

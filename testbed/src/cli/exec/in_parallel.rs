@@ -12,7 +12,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::{super::common::node_target::agent, EXIT_EXEC_FAILED};
+use super::{super::common::agent, EXIT_EXEC_FAILED};
 use crate::{
     guest_channel::{ChannelError, Control, Event, Exec},
     supervisor_client::client::Client,

@@ -8,14 +8,10 @@ use std::{
 };
 
 use super::common::{
+    CommonOptions, Usage, VerbHelp, act, agent,
     attached_command::{exit_code, stream, terminal_type},
-    failure::{self, Usage},
-    node_pattern,
-    node_target::{agent, nodes_meant},
-    options::CommonOptions,
-    running_lab::client,
+    client, failure, node_pattern, nodes_meant,
     terminal::{self, RawMode},
-    verb_help::{VerbHelp, act},
 };
 use crate::guest_channel::{ChannelError, Exec};
 

@@ -11,7 +11,7 @@ use clap::{
 use super::{
     capture, check,
     command_line::Cli,
-    common::{failure::Usage, verb_help::VerbHelp},
+    common::{Usage, VerbHelp},
     completion, console, cp, demo, exec, graph, inventory, lab, link, logs, nic, node, pingall, switch, trunk,
 };
 

@@ -13,7 +13,7 @@ use signal_hook::{
 
 use super::{keep::UP_WORD, ps::show_up, up::UpArgs};
 use crate::{
-    cli::common::{failure::EXIT_INTERRUPTED, options::CommonOptions},
+    cli::common::{CommonOptions, failure::EXIT_INTERRUPTED},
     state::StateDir,
     supervisor_client::client::Client,
 };

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::verb_help::{VerbHelp, here},
+    cli::common::{VerbHelp, here},
     image::Cache,
     report::say,
     state,

@@ -5,11 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::up::{self, UpArgs};
-use crate::cli::common::{
-    guest_options::GuestArgs,
-    options::CommonOptions,
-    verb_help::{VerbHelp, here},
-};
+use crate::cli::common::{CommonOptions, GuestArgs, VerbHelp, here};
 
 /// Start a lab in the background: `up -d`.
 #[derive(Debug, clap::Args)]

@@ -3,11 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::{
-    cli::common::{
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, act},
-    },
+    cli::common::{CommonOptions, VerbHelp, act, client},
     report::say,
     state::{self, StateDir},
     supervisor_client::client::Client,

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, bail};
 
 use crate::{
-    cli::common::verb_help::{VerbHelp, here},
+    cli::common::{VerbHelp, here},
     report::{file::OutFile, say},
 };
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use super::{ps::show_up, up::UpArgs};
 use crate::{
-    cli::common::options::CommonOptions,
+    cli::common::CommonOptions,
     report::{progress::Progress, say},
     supervisor::Supervisor,
     supervisor_client::protocol::{LabStatus, NodePhase},

@@ -4,11 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::{
-    cli::common::{
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, VerbHelp, client, show},
     report::{
         say,
         table::{self, Columns},

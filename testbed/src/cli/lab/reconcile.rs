@@ -9,7 +9,7 @@ use super::{
     wait::{Patience, wait},
 };
 use crate::{
-    cli::common::options::CommonOptions,
+    cli::common::CommonOptions,
     lab::{
         Lab,
         plan::{Action, Plan},

@@ -10,7 +10,7 @@ use super::{
     up::UpArgs,
 };
 use crate::{
-    cli::common::options::CommonOptions,
+    cli::common::CommonOptions,
     qemu::Qemu,
     report::progress::Progress,
     save::Saved,

@@ -8,11 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    cli::common::{
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, VerbHelp, client, show},
     report::{progress::Progress, say, table},
     supervisor_client::protocol::Request,
 };

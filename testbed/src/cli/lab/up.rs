@@ -11,11 +11,7 @@ use super::{
     restore::restore,
 };
 use crate::{
-    cli::common::{
-        guest_options::GuestArgs,
-        options::CommonOptions,
-        verb_help::{VerbHelp, here},
-    },
+    cli::common::{CommonOptions, GuestArgs, VerbHelp, here},
     lab::{Lab, plan},
     lab_file, prepare,
     report::progress::Progress,

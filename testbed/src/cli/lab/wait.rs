@@ -5,12 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::{
-    cli::common::{
-        node_target::check_node,
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, act},
-    },
+    cli::common::{CommonOptions, VerbHelp, act, check_node, client},
     lab::units::Span,
     report::progress::Progress,
     supervisor_client::{

@@ -3,13 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{
-        nic_target::{Named, ports},
-        on_off::OnOff,
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, Named, OnOff, VerbHelp, client, ports, show},
     lab::{
         settings::{FRAMES_MAX, coalescing_delay_argument},
         units::Span,

@@ -1,17 +1,11 @@
 //! `weft nic copy-engine`: shows the copies of cards that are connected to themselves.
 
 use anyhow::{Result, bail};
-use serde::Serialize;
 
 use crate::{
-    cli::common::{
-        nic_target::ports,
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, Named, VerbHelp, client, show, stats},
     report::table::{self, Columns},
-    vnicd_client::report::Counts,
+    vnicd_client::report::{Counts, PortStats},
 };
 
 /// Show the copies of cards that are connected to themselves.
@@ -29,33 +23,25 @@ pub(in crate::cli) const HELP: VerbHelp = show(
     )],
 );
 
-/// A table row: a card with the counters of its copy engine.
-#[derive(Serialize)]
-struct CopyEngineRow {
-    nic: String,
-    #[serde(flatten)]
-    counts: Counts,
-}
-
 /// Shows the copy engines of the cards named.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &CopyEngineArgs) -> Result<()> {
     let target = args.nic.as_deref();
-    let client = client(options)?;
-    let mut rows = Vec::new();
-    for port in ports(&client, target)? {
-        let stats = client.vnicd()?.stats(Some(&port.name))?;
-        rows.extend(stats.into_iter().filter_map(|row| {
-            Some(CopyEngineRow {
-                nic: row.name,
-                counts: row.copy_engine?,
-            })
-        }));
-    }
+    let counted = |card: PortStats| {
+        Some(Named {
+            nic: card.name,
+            settings: card.copy_engine?,
+        })
+    };
+    let rows: Vec<_> = stats(&client(options)?, target)?
+        .into_iter()
+        .filter_map(counted)
+        .collect();
     if let (Some(target), true) = (target, rows.is_empty()) {
         bail!("{target} is not connected to itself, so it has no copy engine (loopback = true in the lab file)");
     }
-    let count = |name: &'static str| move |row: &CopyEngineRow| row.counts.get(name).copied().unwrap_or(0).to_string();
-    let columns = Columns::<CopyEngineRow>::default()
+    let count =
+        |name: &'static str| move |row: &Named<Counts>| row.settings.get(name).copied().unwrap_or(0).to_string();
+    let columns = Columns::<Named<Counts>>::default()
         .words("NIC", |row| row.nic.clone())
         .numbers("COPIES", count("submitted"))
         .numbers("COMPLETED", count("completed"))
@@ -63,7 +49,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &CopyEngineArgs) -> Res
         .numbers("FORGOTTEN", count("cancelled"))
         .numbers("FRAMES", count("frames"))
         .numbers("BYTES", count("moved_bytes"))
-        .words("REFUSED", |row| refused(&row.counts));
+        .words("REFUSED", |row| refused(&row.settings));
     table::print(options.json, &rows, &columns)
 }
 

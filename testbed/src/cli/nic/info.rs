@@ -3,12 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{
-        nic_target::ports,
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, VerbHelp, client, ports, show},
     report::table::{self, Columns},
     vnicd_client::report::PortInfo,
 };

@@ -4,12 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::{
-    cli::common::{
-        nic_target::{Named, ports, with_cable},
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, Named, VerbHelp, client, ports, show, with_cable},
     report::table::{self, Columns},
     vnicd_client::report::MisorderChange,
 };

@@ -16,7 +16,7 @@ mod watchdog;
 
 use anyhow::Result;
 
-use super::common::{options::CommonOptions, verb_help::VerbHelp};
+use super::common::{CommonOptions, VerbHelp};
 
 /// Show and change the programmable cards.
 #[derive(Debug, clap::Subcommand)]

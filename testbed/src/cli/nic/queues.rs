@@ -3,12 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{
-        nic_target::{Named, ports},
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, Named, VerbHelp, client, show, stats},
     report::table::{self, Columns},
     vnicd_client::report::QueueStats,
 };
@@ -26,16 +21,13 @@ pub(in crate::cli) const HELP: VerbHelp = show(
 );
 
 pub(in crate::cli) fn run(options: &CommonOptions, args: &QueuesArgs) -> Result<()> {
-    let client = client(options)?;
     let mut rows = Vec::new();
-    for port in ports(&client, args.nic.as_deref())? {
-        for stats in client.vnicd()?.stats(Some(&port.name))? {
-            let named = |settings| Named {
-                nic: stats.name.clone(),
-                settings,
-            };
-            rows.extend(stats.queues.iter().cloned().map(named));
-        }
+    for card in stats(&client(options)?, args.nic.as_deref())? {
+        let named = |settings| Named {
+            nic: card.name.clone(),
+            settings,
+        };
+        rows.extend(card.queues.into_iter().map(named));
     }
     let columns = Columns::<Named<QueueStats>>::default()
         .words("NIC", |row| row.nic.clone())

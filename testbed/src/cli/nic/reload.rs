@@ -5,11 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use crate::{
-    cli::common::{
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, act},
-    },
+    cli::common::{CommonOptions, VerbHelp, act, client},
     programs,
     report::say,
     supervisor_client::protocol::{ReloadReport, Request, VnicdBuild},

@@ -3,12 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{
-        nic_target::ports,
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, VerbHelp, client, show, stats},
     report::table::{self, Columns},
     vnicd_client::report::{Counts, PortStats},
 };
@@ -29,11 +24,7 @@ pub(in crate::cli) const HELP: VerbHelp = show(
 );
 
 pub(in crate::cli) fn run(options: &CommonOptions, args: &StatsArgs) -> Result<()> {
-    let client = client(options)?;
-    let mut rows = Vec::new();
-    for port in ports(&client, args.nic.as_deref())? {
-        rows.extend(client.vnicd()?.stats(Some(&port.name))?);
-    }
+    let rows = stats(&client(options)?, args.nic.as_deref())?;
     let dropped = |counts: &Counts| counts.values().sum::<u64>();
     let columns = Columns::<PortStats>::default()
         .words("NIC", |row| row.name.clone())

@@ -5,12 +5,7 @@ use std::fmt::Write;
 use anyhow::{Context, Result};
 
 use crate::{
-    cli::common::{
-        nic_target::{Named, ports, with_cable},
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, Named, VerbHelp, client, ports, show, with_cable},
     lab::SteeringMode,
     report::table::{self, Columns},
     vnicd_client::report::{QueueTable, SteeringChange, SteeringSettings},

@@ -15,12 +15,7 @@ use signal_hook::{
 };
 
 use crate::{
-    cli::common::{
-        nic_target::ports,
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, VerbHelp, client, ports, show},
     lab::port_name,
     report::{file::OutFile, say},
     supervisor_client::client::Client,

@@ -4,12 +4,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::{
-    cli::common::{
-        nic_target::{ports, with_cable},
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, VerbHelp, client, ports, show, with_cable},
     report::{
         table::{self, Columns},
         vlan::{tagged, untagged},

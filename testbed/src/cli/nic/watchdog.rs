@@ -4,12 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::{
-    cli::common::{
-        nic_target::ports,
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, VerbHelp, client, ports, show},
     lab::units::Span,
     report::table::{self, Columns},
     supervisor_client::protocol::Request,

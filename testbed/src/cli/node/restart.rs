@@ -3,12 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{
-        node_target::nodes_meant,
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, act},
-    },
+    cli::common::{CommonOptions, VerbHelp, act, client, nodes_meant},
     supervisor_client::protocol::Request,
 };
 

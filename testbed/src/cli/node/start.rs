@@ -4,12 +4,7 @@ use anyhow::Result;
 
 use super::phase::phase;
 use crate::{
-    cli::common::{
-        node_target::nodes_meant,
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, act},
-    },
+    cli::common::{CommonOptions, VerbHelp, act, client, nodes_meant},
     report::say,
     supervisor_client::protocol::{NodePhase, Request},
 };

@@ -6,12 +6,7 @@ use anyhow::{Context, Result};
 
 use super::phase::phase;
 use crate::{
-    cli::common::{
-        node_target::{agent, nodes_meant},
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, act},
-    },
+    cli::common::{CommonOptions, VerbHelp, act, agent, client, nodes_meant},
     guest_channel::Power,
     report::say,
     supervisor_client::{

@@ -6,11 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::{
-    cli::common::{
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, VerbHelp, client, show},
     lab::units::Span,
     report::table::{self, Columns},
 };

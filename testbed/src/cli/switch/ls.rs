@@ -3,11 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{
-        options::CommonOptions,
-        running_lab::client,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, VerbHelp, client, show},
     report::table::{self, Columns},
     vnicd_client::report::SwitchInfo,
 };

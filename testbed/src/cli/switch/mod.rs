@@ -10,7 +10,7 @@ mod vlans;
 
 use anyhow::Result;
 
-use super::common::{options::CommonOptions, verb_help::VerbHelp};
+use super::common::{CommonOptions, VerbHelp};
 
 /// Show the switches: ports, addresses, counters and drops.
 #[derive(Debug, clap::Subcommand)]

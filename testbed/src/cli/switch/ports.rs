@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::{
-    cli::common::{options::CommonOptions, running_lab::client},
+    cli::common::{CommonOptions, client},
     vnicd_client::report::SwitchPortInfo,
 };
 

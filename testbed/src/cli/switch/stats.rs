@@ -4,10 +4,7 @@ use anyhow::Result;
 
 use super::ports::{PortRow, port_rows};
 use crate::{
-    cli::common::{
-        options::CommonOptions,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, VerbHelp, show},
     report::table::{self, Columns},
 };
 

@@ -5,10 +5,7 @@ use serde::Serialize;
 
 use super::ports::{PortRow, port_rows};
 use crate::{
-    cli::common::{
-        options::CommonOptions,
-        verb_help::{VerbHelp, show},
-    },
+    cli::common::{CommonOptions, VerbHelp, show},
     report::{
         table::{self, Columns},
         vlan::{tagged, untagged},
