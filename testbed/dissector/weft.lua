@@ -613,8 +613,8 @@ for _, name in ipairs(GROUP_COUNTERS) do
     declare_ctl(name, ProtoField.uint64, (name:gsub("_", " ")), base.DEC)
 end
 declare_ctl("copy.mtu", ProtoField.uint32, "Longest frame (bytes)", base.DEC)
-declare_ctl("copy.queue_max", ProtoField.uint16, "Copies that may be under way", base.DEC)
-declare_ctl("copy.queued", ProtoField.uint16, "Copies under way", base.DEC)
+declare_ctl("copy.queue_max", ProtoField.uint16, "Copies that may be in progress", base.DEC)
+declare_ctl("copy.queued", ProtoField.uint16, "Copies in progress", base.DEC)
 declare_ctl("copy.submit_ns", ProtoField.uint32, "Cost of a submission (ns)", base.DEC)
 local COPY_LIST = { { "copy.mtu", 4 }, { "copy.queue_max", 2 }, { "copy.queued", 2 }, { "copy.submit_ns", 4 }, { "", 4 } }
 for _, name in ipairs({
@@ -725,7 +725,7 @@ local function strategy_names(tree, t)
 end
 
 function ctl.dissector(t, pinfo, root)
-    -- The EtherType is free for experiments: what does not carry the magic is somebody else's.
+    -- The EtherType is free for experiments: frames without the magic belong to other programs.
     if t:len() < CTL_HEADER_LEN or t(0, 2):uint() ~= CTL_MAGIC then
         return 0
     end
@@ -820,7 +820,7 @@ local mc_malformed =
 mc.experts = { mc_malformed }
 
 function mc.dissector(t, pinfo, root)
-    -- The EtherType is free for experiments: what does not carry the magic is somebody else's.
+    -- The EtherType is free for experiments: frames without the magic belong to other programs.
     if t:len() < MC_HEADER_LEN or t(0, 2):uint() ~= MC_MAGIC then
         return 0
     end
