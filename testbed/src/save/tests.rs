@@ -173,7 +173,7 @@ fn damage_of_every_kind_is_one_sentence() {
             "has 0 bytes instead of 11",
             Box::new(|| fs::write(&state, "").expect("written")),
         ),
-        ("not whole", Box::new(|| fs::remove_file(&state).expect("removed"))),
+        ("is incomplete", Box::new(|| fs::remove_file(&state).expect("removed"))),
         (
             "its checksum is wrong",
             Box::new(|| changed(&list, "\"cpus\": 1", "\"cpus\": 9")),
