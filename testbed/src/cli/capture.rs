@@ -104,7 +104,7 @@ fn capture_into(client: &Client, args: &CaptureArgs, names: &[String], file: Opt
         }
     };
     // Ctrl-C is the usual end of a capture, and everything captured until then is complete.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch signals")?;
     let asked = Arc::clone(&ends);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {

@@ -87,7 +87,7 @@ fn endable(
     node: &str,
     copy: impl FnOnce(&GuestChannel) -> Result<(), ChannelError>,
 ) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot ask for signals")?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
     let ended = Arc::new(AtomicBool::new(false));
     let (ending, asked) = (channel.clone(), Arc::clone(&ended));
     let name = node.to_owned();

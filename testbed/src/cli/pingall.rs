@@ -297,7 +297,7 @@ fn matrix(family: &str, cells: &[Cell]) -> String {
             let cell = of_family
                 .iter()
                 .find(|cell| (cell.from.as_str(), cell.to.as_str()) == (*from, *to));
-            cell.map_or_else(|| "-".to_owned(), |cell| shown(cell))
+            table::or_dash(cell.map(|cell| shown(cell)))
         };
         rows.push(
             std::iter::once((*from).to_owned())

@@ -90,6 +90,12 @@ pub fn print<R: Serialize>(json: bool, rows: &[R], columns: &Columns<R>) -> Resu
     Ok(())
 }
 
+/// Renders a value in a cell, or a dash where there is none.
+#[must_use]
+pub fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
 /// Renders counts in one cell by the names that JSON has for them, without those that are 0: `loss 3, queue_full 70`.
 pub fn counts(counts: &BTreeMap<String, u64>) -> String {
     let counted = counts.iter().filter(|(_, count)| **count > 0);

@@ -1,5 +1,6 @@
 //! The VLAN settings of a port in words.
 
+use super::table::or_dash;
 use crate::vnicd_client::report::VlanSettings;
 
 /// Renders the VLAN of frames without a tag.
@@ -8,7 +9,7 @@ pub fn untagged(vlans: Option<&VlanSettings>) -> String {
     match vlans {
         // Tags are not read: there are no VLANs.
         None => "any".to_owned(),
-        Some(vlans) => vlans.untagged.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string()),
+        Some(vlans) => or_dash(vlans.untagged),
     }
 }
 

@@ -106,7 +106,7 @@ impl Supervisor {
         settings: Settings,
         restore: restore::Restore,
     ) -> Result<Self> {
-        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot ask for signals")?;
+        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
         host_memory::check_memory(&lab)?;
         let state = StateDir::of(&lab.name);
         // This is checked before anything runs: the longest names are those of QEMU's and vnicd's sockets.

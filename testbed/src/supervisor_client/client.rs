@@ -56,12 +56,9 @@ impl Client {
         Ok(BufReader::new(stream))
     }
 
-    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
-        let mut reader = self.send(request)?;
-        match read_answer(&mut reader)? {
-            Some(value) => Ok(value),
-            None => bail!("the lab {} has ended", self.state.lab()),
-        }
+    /// Reads an answer, which a lab that has ended does not give.
+    fn answer<T: DeserializeOwned>(&self, reader: &mut impl BufRead) -> Result<T> {
+        read_answer(reader)?.with_context(|| format!("the lab {} has ended", self.state.lab()))
     }
 
     /// Requests the state of the lab and its nodes.
@@ -69,7 +66,7 @@ impl Client {
     /// # Errors
     /// Fails when the supervisor does not answer.
     pub fn status(&self) -> Result<LabStatus> {
-        self.ask(&Request::Status)
+        self.request(&Request::Status)
     }
 
     /// Requests nodes, switches and cables of the lab, with the current settings of cables.
@@ -77,7 +74,7 @@ impl Client {
     /// # Errors
     /// Fails when the supervisor does not answer.
     pub fn topology(&self) -> Result<Topology> {
-        self.ask(&Request::Topology)
+        self.request(&Request::Topology)
     }
 
     /// Calls `seen` with the current state and after each change, until it returns something. `None` means that the lab
@@ -100,7 +97,7 @@ impl Client {
     /// # Errors
     /// Fails with the supervisor's sentence.
     pub fn request<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
-        self.ask(request)
+        self.answer(&mut self.send(request)?)
     }
 
     /// Opens a channel to the agent of a node.
@@ -109,11 +106,9 @@ impl Client {
     /// Fails when the node is off.
     pub fn agent(&self, node: &str) -> Result<GuestChannel> {
         let mut reader = self.send(&Request::Agent { node: node.to_owned() })?;
-        match read_answer::<()>(&mut reader)? {
-            // Nothing more was sent yet: the relay answers only requests.
-            Some(()) => Ok(GuestChannel::over(reader.into_inner())?),
-            None => bail!("the lab {} has ended", self.state.lab()),
-        }
+        self.answer::<()>(&mut reader)?;
+        // Nothing more was sent yet: the relay answers only requests.
+        Ok(GuestChannel::over(reader.into_inner())?)
     }
 
     /// Connects to the control socket of the lab's `vnicd`. If `vnicd` has just ended, this waits for its replacement.
@@ -185,15 +180,14 @@ impl Client {
     pub fn save(&self, request: &Request, mut progress: impl FnMut(&str, u64)) -> Result<SaveReport> {
         let mut reader = self.send(request)?;
         loop {
-            match read_answer(&mut reader)? {
-                Some(SaveNews::Step { what, bytes }) => progress(&what, bytes),
-                Some(SaveNews::Done(report)) => {
+            match self.answer(&mut reader)? {
+                SaveNews::Step { what, bytes } => progress(&what, bytes),
+                SaveNews::Done(report) => {
                     if report.ended {
                         _ = reader.read(&mut [0]);
                     }
                     return Ok(report);
                 }
-                None => bail!("the lab {} has ended", self.state.lab()),
             }
         }
     }

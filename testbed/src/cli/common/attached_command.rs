@@ -40,7 +40,7 @@ pub(in crate::cli) fn exit_code(status: ExitStatus) -> ExitCode {
 /// Streams between this process and a command until the command ends, or until the user asks it to end and the guest
 /// does not answer.
 pub(in crate::cli) fn stream(channel: &GuestChannel, node: &str, exec: &Exec) -> Result<ExitStatus> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH]).context("cannot ask for signals")?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH]).context("cannot catch signals")?;
     let mut running = channel.exec(exec)?;
     let (control, on_terminal) = (running.control(), exec.pty.is_some());
     let watch = Watch {

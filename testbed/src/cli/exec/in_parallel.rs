@@ -32,7 +32,7 @@ struct Group {
 /// is not 0.
 pub(super) fn run(client: &Client, nodes: &[String], exec: &Exec) -> Result<ExitCode> {
     let group = Arc::new(Mutex::new(Group::default()));
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot ask for signals")?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
     let told = Arc::clone(&group);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {

@@ -20,7 +20,7 @@ use crate::{
 
 /// Starts the supervisor of `lab` as a separate process, and waits until the lab is up.
 pub(super) fn start(options: &CommonOptions, args: &UpArgs, lab: &str) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch signals")?;
     let mut command = Command::new(std::env::current_exe().context("cannot find the running weft")?);
     command.args(["up", "--supervise", "--accel", args.guests.accel.name()]);
     command.args(["--boot-timeout", &args.guests.boot_timeout.to_string()]);

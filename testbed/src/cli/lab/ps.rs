@@ -70,10 +70,9 @@ fn nodes_text(status: &LabStatus) -> String {
     let columns = Columns::<NodeStatus>::default()
         .words("NODE", |row| row.name.clone())
         .words("STATE", |row| row.phase.name().to_owned())
-        .words("ADDRESS", |row| row.address.clone().unwrap_or_else(|| "-".to_owned()))
+        .words("ADDRESS", |row| table::or_dash(row.address.as_ref()))
         .numbers("BOOT", |row| {
-            row.boot_ms
-                .map_or_else(|| "-".to_owned(), |ms| format!("{:.1} s", ms as f64 / 1e3))
+            table::or_dash(row.boot_ms.map(|ms| format!("{:.1} s", ms as f64 / 1e3)))
         })
         .words("NOTE", |row| row.note.clone().unwrap_or_default());
     table::text(&status.nodes, &columns)
@@ -96,17 +95,16 @@ pub(in crate::cli) fn run(options: &CommonOptions) -> Result<()> {
         say(format_args!("no lab is running{}", state::ended_labs()));
         return Ok(());
     }
-    let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let columns = Columns::<PsRow>::default()
         .words("LAB", |row| row.lab.clone())
         .words("NODE", |row| row.node.name.clone())
         .words("STATE", |row| row.node.phase.name().to_owned())
-        .words("ADDRESS", move |row| dash(row.node.address.clone()))
+        .words("ADDRESS", |row| table::or_dash(row.node.address.as_ref()))
         .numbers("CPUS", |row| row.node.cpus.to_string())
         .numbers("MEMORY", |row| format!("{}M", row.node.memory_mib))
         .words("ACCEL", |row| row.accel.to_string())
-        .numbers("PID", move |row| dash(row.node.pid.map(|pid| pid.to_string())))
-        .numbers("VNICD", move |row| dash(row.vnicd_pid.map(|pid| pid.to_string())))
+        .numbers("PID", |row| table::or_dash(row.node.pid))
+        .numbers("VNICD", |row| table::or_dash(row.vnicd_pid))
         .words("NOTE", |row| row.node.note.clone().unwrap_or_default());
     table::print(options.json, &rows, &columns)
 }

@@ -28,12 +28,8 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &InfoArgs) -> Result<()
     let columns = Columns::<PortInfo>::default()
         .words("NIC", |row| row.name.clone())
         .words("SWITCH", |row| row.switch.clone())
-        .words("MAC", |row| {
-            row.mac.map_or_else(|| "-".to_owned(), |mac| mac.to_string())
-        })
-        .words("IN USE", |row| {
-            row.mac_in_use.map_or_else(|| "-".to_owned(), |mac| mac.to_string())
-        })
+        .words("MAC", |row| table::or_dash(row.mac))
+        .words("IN USE", |row| table::or_dash(row.mac_in_use))
         .words("STATE", |row| match (&row.failed, row.connected, row.rings_started) {
             (Some(why), ..) => format!("failed: {why}"),
             (None, false, _) => "no guest".to_owned(),

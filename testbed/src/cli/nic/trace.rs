@@ -91,7 +91,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &TraceArgs) -> Result<(
     let names = ports(&client, Some(&target))?.into_iter().map(|port| port.name);
     // The file is opened before the recording begins, so that an unwritable file costs no time.
     let mut file = args.out.as_deref().map(OutFile::open).transpose()?;
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot ask for signals")?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch signals")?;
     let (enough, ended) = mpsc::channel();
     let mut readers = Vec::new();
     for nic in names {

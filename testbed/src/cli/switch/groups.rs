@@ -63,17 +63,14 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &GroupsArgs) -> Result<
     let rows: Vec<_> = members.chain(routers).collect();
     let columns = Columns::<GroupRow>::default()
         .words("SWITCH", |row| row.switch.clone())
-        .words("VLAN", |row| {
-            row.vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string())
-        })
+        .words("VLAN", |row| table::or_dash(row.vlan))
         .words("GROUP", |row| {
             row.group
                 .map_or_else(|| "all (router)".to_owned(), |group| group.to_string())
         })
         .words("BEHIND", |row| row.to.clone())
         .numbers("FOR", |row| {
-            row.left_ns
-                .map_or_else(|| "-".to_owned(), |left| Span(left / SECOND_NS * SECOND_NS).to_string())
+            table::or_dash(row.left_ns.map(|left| Span(left / SECOND_NS * SECOND_NS)))
         });
     table::print(options.json, &rows, &columns)
 }

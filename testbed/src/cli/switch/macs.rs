@@ -28,9 +28,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &MacsArgs) -> Result<()
     let rows = client(options)?.vnicd()?.stations(args.switch.as_deref())?;
     let columns = Columns::<StationInfo>::default()
         .words("SWITCH", |row| row.switch.clone())
-        .words("VLAN", |row| {
-            row.vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string())
-        })
+        .words("VLAN", |row| table::or_dash(row.vlan))
         .words("MAC", |row| row.mac.to_string())
         .words("BEHIND", |row| row.to.clone())
         // A finer resolution is of no use to a reader.

@@ -32,9 +32,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &StatsArgs) -> Result<(
         .numbers("LEARNED", move |row| count(row, "learned"))
         .numbers("MOVED", move |row| count(row, "moved"))
         .words("DROPPED", |row| table::counts(&row.port.dropped))
-        .words("LOST", |row| {
-            row.port.lost.as_ref().map_or_else(|| "-".to_owned(), table::counts)
-        });
+        .words("LOST", |row| table::or_dash(row.port.lost.as_ref().map(table::counts)));
     table::print(options.json, &rows, &columns)
 }
 
