@@ -18,41 +18,43 @@ use crate::{AdaptiveState, Coalescing, Histogram, Reason, RxCounts};
 /// What a card answers, and what it says unasked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To [`Request::Hello`].
+    /// Answers [`Request::Hello`](super::Request::Hello).
     Hello(Abilities),
-    /// To [`Request::GetCoalescing`].
+    /// Answers [`Request::GetCoalescing`](super::Request::GetCoalescing).
     GetCoalescing(CoalescingReport),
-    /// To [`Request::SetCoalescing`]: the settings now in use (of queue 0, if all were changed).
+    /// Answers [`Request::SetCoalescing`](super::Request::SetCoalescing) with the settings now in use (of queue 0, if all
+    /// were changed).
     SetCoalescing(CoalescingReport),
-    /// To [`Request::GetStrategies`].
+    /// Answers [`Request::GetStrategies`](super::Request::GetStrategies).
     GetStrategies(StrategyNames),
-    /// To [`Request::GetCounters`].
+    /// Answers [`Request::GetCounters`](super::Request::GetCounters).
     GetCounters(CounterReport),
-    /// To [`Request::GetSteering`].
+    /// Answers [`Request::GetSteering`](super::Request::GetSteering).
     GetSteering(SteeringReport),
-    /// To [`Request::SetSteering`]: the settings now in use, and the entries from the first that was changed on.
+    /// Answers [`Request::SetSteering`](super::Request::SetSteering) with the settings now in use, and the entries from the
+    /// first that was changed on.
     SetSteering(SteeringReport),
-    /// To [`Request::GetAdaptive`].
+    /// Answers [`Request::GetAdaptive`](super::Request::GetAdaptive).
     GetAdaptive(AdaptiveReport),
-    /// To [`Request::GetWatchdog`].
+    /// Answers [`Request::GetWatchdog`](super::Request::GetWatchdog).
     GetWatchdog(WatchdogReport),
-    /// To [`Request::SetWatchdog`]: the settings now in use.
+    /// Answers [`Request::SetWatchdog`](super::Request::SetWatchdog) with the settings now in use.
     SetWatchdog(WatchdogReport),
-    /// To [`Request::ArmTimer`].
+    /// Answers [`Request::ArmTimer`](super::Request::ArmTimer).
     ArmTimer(TimerReport),
-    /// To [`Request::DisarmTimer`].
+    /// Answers [`Request::DisarmTimer`](super::Request::DisarmTimer).
     DisarmTimer(TimerReport),
-    /// To nothing: a timer rang.
+    /// Answers no request: a timer rang.
     TimerExpired(Doorbell),
-    /// To [`Request::JoinGroup`].
+    /// Answers [`Request::JoinGroup`](super::Request::JoinGroup).
     JoinGroup(GroupReport),
-    /// To [`Request::LeaveGroup`].
+    /// Answers [`Request::LeaveGroup`](super::Request::LeaveGroup).
     LeaveGroup(GroupReport),
-    /// To [`Request::GetGroups`]: group 0 if there is none.
+    /// Answers [`Request::GetGroups`](super::Request::GetGroups); group 0 if there is none.
     GetGroups(GroupReport),
-    /// To [`Request::GetCopyEngine`].
+    /// Answers [`Request::GetCopyEngine`](super::Request::GetCopyEngine).
     GetCopyEngine(CopyEngineReport),
-    /// To any request: not done, and why.
+    /// Answers a request that was not done, and says why.
     Refused(Refusal),
 }
 
