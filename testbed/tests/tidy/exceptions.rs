@@ -42,7 +42,6 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
     ),
     exception("guest-driver/mxoe/tests/engine/loss.rs storm", STORY),
     exception("guest-driver/mxoe/tests/engine_fuzz.rs Live::frame", TABLE),
-    exception("guest-driver/mxoe/tests/engine_fuzz.rs Live::frame", TABLE),
     exception("guest-driver/mxoe/tests/properties.rs packet", TABLE),
     exception(
         "guest-driver/mxoe/tests/worked_frames.rs packets_that_are_alike_in_all_modes_match_the_worked_frames",
