@@ -36,10 +36,6 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
         "guest-driver/mxoe/tests/engine/bad_pulls.rs pulls_outside_of_what_was_announced_are_dropped_or_refused",
         STORY,
     ),
-    exception(
-        "guest-driver/mxoe/tests/engine/immediate_send.rs nothing_leaves_at_once_past_what_stands_before_it_or_over_a_limit",
-        STORY,
-    ),
     exception("guest-driver/mxoe/tests/engine/loss.rs storm", STORY),
     exception("guest-driver/mxoe/tests/engine_fuzz.rs Live::frame", TABLE),
     exception("guest-driver/mxoe/tests/properties.rs packet", TABLE),
