@@ -1,9 +1,5 @@
-//! An open endpoint: it is opened, entered, advanced and closed here. Its calls are in [`calls`], those that tell of the
-//! ends of requests in [`completion`], and waiting for them in [`blocking`].
-
-mod blocking;
-mod calls;
-mod completion;
+//! An open endpoint: it is opened, entered, advanced and closed here. Its calls are in `api`, those that tell of the ends
+//! of requests in `completion`, and waiting for them in `blocking`.
 
 use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
 

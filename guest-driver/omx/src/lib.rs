@@ -16,11 +16,14 @@
 //! ```
 
 mod address;
+mod api;
 mod authority;
 mod backoff;
 mod binding;
+mod blocking;
 mod board;
 mod clock;
+mod completion;
 mod copies;
 mod core;
 mod egress;

@@ -5,11 +5,11 @@ use std::{sync::atomic::Ordering, time::Duration};
 use ether::MacAddr;
 use mxoe::engine::Counters;
 
-use super::completion::selector;
 use crate::{
     Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, Request, RequestKind, Segment, Status, StatusCode,
     address::PARTNER_SELF,
     clock,
+    completion::selector,
     core::{Core, INLINE_LEN_MAX, Wanted},
     helper,
     memory::Segments,
