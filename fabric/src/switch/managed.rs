@@ -213,7 +213,7 @@ impl Switch {
             if found.port == logical {
                 return Forward::Drop(DropReason::SamePort);
             }
-            return self.to_one_port(found.port, frame);
+            return self.send_to_one_port(found.port, frame);
         }
         let group = frame.dst.is_multicast().then(|| self.groups.find(frame.dst)).flatten();
         let forward = group.map_or(Forward::Flood, Forward::Group);
@@ -267,7 +267,7 @@ impl Switch {
     }
 
     /// Decides about a frame to a station whose port is known.
-    fn to_one_port(&mut self, port: PortId, frame: &Admitted<'_>) -> Forward {
+    fn send_to_one_port(&mut self, port: PortId, frame: &Admitted<'_>) -> Forward {
         if !self.open.contains(port) {
             return Forward::Drop(DropReason::NoWay);
         }
