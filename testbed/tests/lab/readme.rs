@@ -261,7 +261,11 @@ fn what_the_readme_names_exists() {
             let words: Vec<_> = words.skip_while(|word| *word == "--no-install").collect();
             match (script, words.first()) {
                 ("weft", Some(_)) => check_weft(&format!("weft {}", words.join(" "))),
-                ("bench", Some(what)) => assert!(text.contains(&format!("\n{what})\n")), "{command}"),
+                ("bench", Some(what)) => {
+                    // One of the names of a branch, as in `dataplane | guests)`.
+                    let is_branch = |line: &str| line.trim_end_matches(')').split(" | ").any(|name| name == *what);
+                    assert!(text.lines().any(is_branch), "{command}");
+                }
                 // These get files: `scripts/test` runs them.
                 ("strategy", Some(_)) | (_, None) => {}
                 _ => panic!("`{command}` in the documents is unknown"),
