@@ -96,11 +96,6 @@ impl Device {
             }),
         }
     }
-
-    /// The feature bits that a frontend may ask for.
-    pub fn backend_features(&self) -> u64 {
-        self.state.features
-    }
 }
 
 impl SessionDevice for Device {

@@ -25,6 +25,18 @@ pub(super) struct Signal {
     pub(super) flags: u8,
 }
 
+impl Signal {
+    /// Tells the parent of a row how much it may send.
+    pub(super) const fn credit(of: EntryId) -> Self {
+        Self {
+            kind: Kind::Credit,
+            of,
+            child: 0,
+            flags: 0,
+        }
+    }
+}
+
 /// Appends a signal; beyond [`SIGNALS_MAX`] it is left out.
 pub(super) fn push(signals: &mut VecDeque<Signal>, signal: Signal) {
     if signals.len() < SIGNALS_MAX {

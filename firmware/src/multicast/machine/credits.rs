@@ -71,13 +71,7 @@ impl Multicast {
         if room > 0 && 2 * room >= self.budget.window {
             entry.limit = entry.limit.wrapping_add(u32::from(room));
             self.budget.common_used += room;
-            let signal = Signal {
-                kind: Kind::Credit,
-                of: id,
-                child: 0,
-                flags: 0,
-            };
-            push(&mut self.signals, signal);
+            push(&mut self.signals, Signal::credit(id));
         }
     }
 
@@ -118,13 +112,7 @@ impl Multicast {
             return false;
         }
         entry.asked = false;
-        let signal = Signal {
-            kind: Kind::Credit,
-            of: id,
-            child: 0,
-            flags: 0,
-        };
-        push(&mut self.signals, signal);
+        push(&mut self.signals, Signal::credit(id));
         true
     }
 
@@ -160,13 +148,7 @@ impl Multicast {
         };
         if entry.outstanding() > 0 {
             // It was told already, and the link lost that; or the credit is in flight.
-            let signal = Signal {
-                kind: Kind::Credit,
-                of: id,
-                child: 0,
-                flags: 0,
-            };
-            push(&mut self.signals, signal);
+            push(&mut self.signals, Signal::credit(id));
         } else if !entry.asked {
             entry.asked = true;
             let class = usize::from(entry.wrapped);

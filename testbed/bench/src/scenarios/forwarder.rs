@@ -259,9 +259,13 @@ pub fn not_alone(record: &Record) -> String {
 /// Waits, unless a signal comes.
 pub fn wait(duration: Duration, stop: &Stop) -> Result<()> {
     let end = Instant::now() + duration;
-    while Instant::now() < end {
+    loop {
         stop.check()?;
-        std::thread::sleep(Duration::from_millis(50));
+        // How long nothing happens is what is measured here: no longer than was asked for.
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
     }
-    Ok(())
 }

@@ -243,7 +243,7 @@ fn when_its_reader_has_gone_a_capture_has_not_been() {
     rig.end_captures();
     assert!(!rig.is_captured(1));
     // Likewise for a data plane with a thread that is idle, without another frame.
-    let fabric = Fabric::new(FabricSettings::default()).expect("a shard");
+    let fabric = Fabric::new(FabricSettings::default()).expect("a data plane");
     let switch = fabric.add_switch("s");
     let settings = PortSettings {
         name: "g0".to_owned(),

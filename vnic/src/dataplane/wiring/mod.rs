@@ -82,10 +82,10 @@ impl Wiring {
             return self.send_indirectly(index, route, frame, wire, segments, now);
         }
         let Some(queue) = card.receive_queue(frame.inline) else {
-            return self.lose_behind_link(index, frame, Loss::NotReady, now);
+            return self.lose_behind_link(index, frame, wire, Loss::NotReady, now);
         };
         if let Err(refused) = card.deliver(queue, frame, now) {
-            return self.send_refused(index, queue, refused, frame, now);
+            return self.send_refused((index, queue), refused, frame, wire, now);
         }
         if card.touch(queue) {
             self.touched.push((index, queue));
@@ -102,19 +102,19 @@ impl Wiring {
     #[inline(never)]
     fn send_refused(
         &mut self,
-        index: usize,
-        queue: usize,
+        (index, queue): (usize, usize),
         refused: Refused,
         frame: &FrameRef<'_>,
+        wire: Option<OnWire>,
         now: Time,
     ) -> Outcome {
         let card = &mut self.cards[index];
         let is_worth_waiting = || card.may_wait_for(queue, now);
         match route::after_refusal(refused, frame, queue, is_worth_waiting) {
-            Route::Drop(loss) => self.lose_behind_link(index, frame, loss, now),
+            Route::Drop(loss) => self.lose_behind_link(index, frame, wire, loss, now),
             Route::Wait { queue } => self.block(frame, index, queue, now),
             _ => {
-                self.count_passed_undelivered(index, frame);
+                self.count_passed_undelivered(index, wire);
                 self.wait_at_card(index, frame, now);
                 Outcome::Taken
             }
@@ -146,18 +146,25 @@ impl Wiring {
         Outcome::Taken
     }
 
-    /// A frame passed the ideal link to the card at `index` and is lost there.
+    /// A frame passed the ideal link to the card at `index` and is lost there. It counts as what it was on the wire when its route
+    /// was decided: its sender may have changed the headers since.
     #[cold]
-    fn lose_behind_link(&mut self, index: usize, frame: &FrameRef<'_>, loss: Loss, now: Time) -> Outcome {
-        self.count_passed_undelivered(index, frame);
-        let frames = frame.on_wire().map_or(1, |wire| wire.frames);
-        self.lose_at_card(index, frame, loss, frames, now);
+    fn lose_behind_link(
+        &mut self,
+        index: usize,
+        frame: &FrameRef<'_>,
+        wire: Option<OnWire>,
+        loss: Loss,
+        now: Time,
+    ) -> Outcome {
+        self.count_passed_undelivered(index, wire);
+        self.lose_at_card(index, frame, loss, wire.map_or(1, |wire| wire.frames), now);
         Outcome::Taken
     }
 
     #[cold]
-    fn count_passed_undelivered(&mut self, index: usize, frame: &FrameRef<'_>) {
-        if let Some(wire) = frame.on_wire() {
+    fn count_passed_undelivered(&mut self, index: usize, wire: Option<OnWire>) {
+        if let Some(wire) = wire {
             self.cards[index].count_passed_undelivered(&wire);
         }
     }
