@@ -78,7 +78,7 @@ impl Forwarding {
             self.begin_copy(index, frame, now);
         }
         let card = &mut self.wiring.cards[index];
-        let (is_receiving, suits) = (card.is_receiving(0), frame.header.suits(card.receiver_offloads()));
+        let (is_receiving, suits) = (card.is_receiving(0), frame.header.suits(card.negotiated.receiver));
         let arrived = match (is_receiving, suits) {
             (false, _) => Err((Hop::ToGuest(index), Loss::NotReady)),
             (true, false) => self.deliver_resolved(index, frame, now),
@@ -97,8 +97,8 @@ impl Forwarding {
         };
         let card = &mut self.wiring.cards[index];
         card.count_sent(wire);
-        card.firmware_mut().note_forwarded(now, 1, u64::from(frame.len));
-        if let Some(engine) = card.firmware_mut().copy_engine_mut() {
+        card.firmware.note_forwarded(now, 1, u64::from(frame.len));
+        if let Some(engine) = card.firmware.copy_engine_mut() {
             match arrived {
                 // Time::MAX: the engine models none.
                 Ok(()) => while engine.poll(Time::MAX).is_some() {},
@@ -129,7 +129,7 @@ impl Forwarding {
     /// Submits the copy that `frame` stands for, and lets the engine send it.
     fn begin_copy(&mut self, index: usize, frame: &FrameRef<'_>, now: Time) {
         let card = &mut self.wiring.cards[index];
-        if let Some(engine) = card.firmware_mut().copy_engine_mut() {
+        if let Some(engine) = card.firmware.copy_engine_mut() {
             if engine.queued() != 0 {
                 // Its ring was stopped before it found a buffer.
                 engine.reset();
