@@ -7,12 +7,12 @@ use super::DataPlane;
 use super::card::transmit_ring::Blocked;
 use super::frames::frame_ref::FrameRef;
 use super::observers::watchers::Subject;
-use super::route::Service;
+use super::route::{Loss, Service};
 use super::wiring::Outcome;
 use crate::memory::Piece;
 use crate::offload::{NetHeader, OnWire};
 use vnicd_protocol::QUEUE_PAIRS_MAX;
-use vnicd_protocol::drops::{RxDrop, TxDrop};
+use vnicd_protocol::drops::TxDrop;
 
 /// The settings of a card that its guest can change: coalescing and watchdog of each queue, and steering.
 type GuestSettings = ([Option<(Coalescing, u64)>; QUEUE_PAIRS_MAX as usize], SteeringSettings);
@@ -79,15 +79,13 @@ impl DataPlane {
         let card = self.card(index);
         if len == 0 {
             card.drop_tx(TxDrop::CardRefused, 1, now);
-        } else if card.is_receiving(0) {
+        } else {
             let mut rest = [Piece::EMPTY];
             let reply = FrameRef::of_bytes(&reply[..len], &mut rest, NetHeader::default(), frame.transit);
             if let Err(refused) = self.forwarding.wiring.deliver_from_memory(index, 0, &reply, now) {
                 let wiring = &mut self.forwarding.wiring;
-                wiring.lose_at_card(index, &reply, refused.into(), 1, now);
+                wiring.lose_at_card(index, &reply, Loss::Refused(refused), 1, now);
             }
-        } else {
-            card.drop_rx(RxDrop::NotReady, 1, now);
         }
     }
 }

@@ -40,10 +40,11 @@ pub(crate) use runner::Runner;
 pub use settings::FabricSettings;
 pub use wiring::trunk::TrunkOptions;
 
+use ether::Time;
+
 use forwarding::Forwarding;
 use multicast_groups::MulticastGroups;
 use observers::watchers::Watchers;
-use reconnect_grace::ReconnectGrace;
 
 /// Everything that the lock of a [`Runner`] protects.
 pub(crate) struct DataPlane {
@@ -52,11 +53,11 @@ pub(crate) struct DataPlane {
     /// Which cards are in which multicast groups.
     groups: MulticastGroups,
     watchers: Watchers,
-    /// Guests of an earlier process may still be reconnecting.
-    reconnect_grace: ReconnectGrace,
+    /// When guests of an earlier process are waited for no longer, at the latest; `None` once that has ended.
+    reconnect_grace_ends: Option<Time>,
     /// Number of [`Drain`]s, during which no frame is taken from guests.
     drains: u32,
-    /// What [`Time::ZERO`](ether::Time::ZERO) is in nanoseconds since 1970.
+    /// What [`Time::ZERO`] is in nanoseconds since 1970.
     origin_unix_ns: u64,
 }
 
@@ -66,7 +67,7 @@ impl DataPlane {
             forwarding: Forwarding::default(),
             groups: MulticastGroups::default(),
             watchers: Watchers::default(),
-            reconnect_grace: ReconnectGrace::new(settings.return_ns),
+            reconnect_grace_ends: (settings.return_ns > 0).then(|| Time::from_nanos(settings.return_ns)),
             drains: 0,
             origin_unix_ns,
         }

@@ -22,7 +22,7 @@ impl DataPlane {
     /// one ring.
     pub(super) fn pass(&mut self, batch: &mut TransmitBatch, now: Time) -> bool {
         let mut worked = self.contained(None, now, |plane| plane.move_due(now));
-        if now >= self.forwarding.switches_due() {
+        if self.forwarding.switches_due.is_some_and(|due| now >= due) {
             worked |= self.contained(None, now, |plane| plane.forwarding.serve_switches(now));
         }
         self.update_reconnect_grace(now);
@@ -232,7 +232,7 @@ impl DataPlane {
     #[inline]
     fn must_wait(&mut self, index: usize, pair: usize, now: Time) -> bool {
         let card = &self.cards()[index];
-        if self.drains != 0 || self.reconnect_grace.is_on() && card.transmit_ring(pair).is_resumed() {
+        if self.drains != 0 || self.reconnect_grace_ends.is_some() && card.transmit_ring(pair).is_resumed() {
             return true;
         }
         match card.transmit_ring(pair).blocked() {
@@ -255,8 +255,8 @@ impl DataPlane {
         });
         let others = [
             self.forwarding.wiring.pool.next_due(),
-            self.reconnect_grace.ends(),
-            Some(self.forwarding.switches_due()).filter(|at| *at != Time::MAX),
+            self.reconnect_grace_ends,
+            self.forwarding.switches_due,
         ];
         of_cards.chain(others.into_iter().flatten()).min()
     }

@@ -3,7 +3,7 @@
 //! A frame crosses one link after the other: from its guest to a switch, over trunks, to the next guest. Each function here concerns
 //! one such hop and moves nothing; `wiring` and `forwarding` carry out what it returns.
 
-use ether::Time;
+use ether::{EtherType, Time};
 use fabric::{Link, LinkDrop};
 use firmware::multicast::is_card_frame;
 
@@ -12,8 +12,18 @@ use super::card::receive_ring::Refused;
 use super::frames::frame_ref::FrameRef;
 use super::frames::{SEGMENTED_FRAME_MAX, mtu};
 use crate::offload::OnWire;
-use crate::ring::Rule;
 use vnicd_protocol::drops::{RxDrop, TxDrop};
+
+/// Frames of these types are decided on one by one: more than the Ethernet header says where they go.
+const ETHER_TYPES_ALONE: [EtherType; 3] = [EtherType::CARD_CONTROL, EtherType::CARD_TO_CARD, EtherType::VLAN];
+
+/// Trunks that a frame crosses directly one after the other; behind so many it waits for its turn in the pool, since each takes
+/// a part of the stack.
+const DIRECT_TRUNKS_MAX: u32 = 32;
+
+/// Trunks that one frame and its copies cross directly; further ones are crossed through the pool, which is as right. In a
+/// loop, copies could double at every switch, and nothing but this would end that: what is in the pool has a limit.
+const DIRECT_CROSSINGS_MAX: u32 = 64;
 
 /// How a frame gets over its next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +43,12 @@ pub enum Route {
     WaitAtCard,
     /// It is dropped, and counted under this reason.
     Drop(Loss),
+}
+
+impl From<Option<Copying>> for Route {
+    fn from(over_link: Option<Copying>) -> Self {
+        over_link.map_or(Self::Direct, Self::Copied)
+    }
 }
 
 /// As what a frame is copied into the pool.
@@ -71,14 +87,8 @@ pub enum Loss {
     PoolShare,
     /// It crossed more trunks than there are.
     TooManyTrunks,
-    /// No receive ring is started.
-    NotReady,
-    /// The receiver has no buffer, and is not waited for any longer.
-    NoBuffer,
-    /// The receiver's next buffer is too short.
-    BufferTooSmall,
-    /// The receiver's driver broke a rule, which stops its card.
-    Rule(Rule),
+    /// Its receiver does not take it, and is not waited for any longer.
+    Refused(Refused),
 }
 
 impl Loss {
@@ -90,34 +100,21 @@ impl Loss {
             Self::PoolShare => TxDrop::PoolShare,
             Self::BadOffload => TxDrop::BadOffload,
             Self::Link(_) => TxDrop::Link,
-            Self::TooManyTrunks | Self::NotReady | Self::NoBuffer | Self::BufferTooSmall | Self::Rule(_) => {
-                TxDrop::CardRefused
-            }
+            Self::TooManyTrunks | Self::Refused(_) => TxDrop::CardRefused,
         }
     }
 
-    /// The reason under which the receiving card counts this loss; none for a broken rule, which has a counter of its own.
-    pub fn at_receiver(self) -> Option<RxDrop> {
-        Some(match self {
+    /// The reason under which the receiving card counts this loss, unless its driver broke a rule, which has a counter of its own.
+    pub fn at_receiver(self) -> RxDrop {
+        match self {
             Self::TooLong | Self::Link(LinkDrop::Mtu) => RxDrop::TooLong,
             Self::PoolShare => RxDrop::PoolShare,
             Self::BadOffload => RxDrop::BadOffload,
             Self::Link(_) => RxDrop::Link,
-            Self::NotReady => RxDrop::NotReady,
-            Self::NoBuffer => RxDrop::NoBuffer,
-            Self::BufferTooSmall => RxDrop::BufferTooSmall,
-            Self::Runt | Self::TooManyTrunks => RxDrop::CardRefused,
-            Self::Rule(_) => return None,
-        })
-    }
-}
-
-impl From<Refused> for Loss {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::NoBuffer => Self::NoBuffer,
-            Refused::BufferTooSmall => Self::BufferTooSmall,
-            Refused::Rule(rule) => Self::Rule(rule),
+            Self::Refused(Refused::NotReady) => RxDrop::NotReady,
+            Self::Refused(Refused::NoBuffer) => RxDrop::NoBuffer,
+            Self::Refused(Refused::BufferTooSmall) => RxDrop::BufferTooSmall,
+            Self::Runt | Self::TooManyTrunks | Self::Refused(Refused::Rule(_)) => RxDrop::CardRefused,
         }
     }
 }
@@ -170,29 +167,62 @@ impl Shortcuts {
         is
     }
 
-    /// The route over `link` at `now` of a frame that is up to `longest` bytes on the wire.
+    /// How a frame that is up to `longest` bytes on the wire is copied to cross `link` at `now`; `None` if it crosses directly.
     #[inline(always)]
-    pub fn over_link(self, link: &Link, longest: u32, now: Time) -> Route {
+    pub fn over_link(self, link: &Link, longest: u32, now: Time) -> Option<Copying> {
         use Condition::{FitsMtu, LinkIsDrained, LinkIsIdeal, LinkOnlyDelays};
         let fits = mtu::fits(longest, link.config().mtu);
         if self.are_closed() || !self.holds(FitsMtu, fits) {
             // A frame that is too long is dropped where the link judges each frame.
-            return Route::Copied(Copying::EachOnWire);
+            return Some(Copying::EachOnWire);
         }
         if self.holds(LinkIsIdeal, link.is_ideal()) && self.holds(LinkIsDrained, link.is_drained(now)) {
-            Route::Direct
+            None
         } else if self.holds(LinkOnlyDelays, link.only_delays(now)) {
-            Route::Copied(Copying::Whole)
+            Some(Copying::Whole)
         } else {
-            Route::Copied(Copying::EachOnWire)
+            Some(Copying::EachOnWire)
         }
     }
 
-    /// Longest frame that may follow one which went directly from card `from` to card `to` over their two links, in a burst,
-    /// without a decision of its own; `None` if none may. All frames of the burst have the same first 14 bytes and ask nothing
-    /// of the card.
+    /// How a frame that is up to `longest` bytes on the wire is copied to get to `card` over its link; `None` if it gets there
+    /// directly.
+    ///
+    /// # Errors
+    /// The frame is longer than the card's MTU.
+    #[inline(always)]
+    pub fn to_card(self, card: &Card, longest: u32, now: Time) -> Result<Option<Copying>, Loss> {
+        if !card.fits_mtu(longest) {
+            return Err(Loss::TooLong);
+        }
+        Ok(self.over_link(&card.cable.to_guest, longest, now))
+    }
+
+    /// How a frame that is up to `longest` bytes on the wire is copied to cross the trunk whose link is `link`; `None` if it crosses
+    /// directly. The frame crossed `crossed` trunks before, and it and its copies crossed `direct_crossings` of them directly.
     #[inline]
-    pub fn burst_len_max(self, from: &Card, to: &Card) -> Option<u32> {
+    pub fn over_trunk(
+        self,
+        link: &Link,
+        longest: u32,
+        crossed: u32,
+        direct_crossings: u32,
+        now: Time,
+    ) -> Option<Copying> {
+        let is_limited = crossed >= DIRECT_TRUNKS_MAX || direct_crossings >= DIRECT_CROSSINGS_MAX;
+        self.over_link(link, longest, now)
+            .or(is_limited.then_some(Copying::Whole))
+    }
+
+    /// Longest frame that may follow one which began with `header` and went directly from card `from` to card `to` over their two
+    /// links, in a burst, without a decision of its own; `None` if none may. All frames of the burst begin with `header` and ask
+    /// nothing of the card.
+    #[inline]
+    pub fn burst_len_max(self, from: &Card, to: &Card, header: &[u8; ether::ETHERNET_HEADER_LEN]) -> Option<u32> {
+        let ether_type = EtherType(u16::from_be_bytes([header[12], header[13]]));
+        if ETHER_TYPES_ALONE.contains(&ether_type) {
+            return None;
+        }
         // Each frame is shown to a capture, and to the injector; with several queues the card steers each.
         let alike = self.holds(Condition::SenderIsNotCaptured, from.capture.is_none())
             && self.holds(Condition::ReceiverIsNotCaptured, to.capture.is_none())
@@ -247,7 +277,7 @@ pub fn from_guest(
     } else if switched {
         Route::Direct
     } else {
-        shortcuts.over_link(&card.cable.from_guest, wire.longest, now)
+        shortcuts.over_link(&card.cable.from_guest, wire.longest, now).into()
     }
 }
 
@@ -264,65 +294,56 @@ pub fn to_guest(
     let Some(wire) = wire else {
         return Route::Drop(Loss::BadOffload);
     };
-    if !card.fits_mtu(wire.longest) {
-        return Route::Drop(Loss::TooLong);
-    }
-    let over_link = shortcuts.over_link(&card.cable.to_guest, wire.longest, now);
+    let over_link = match shortcuts.to_card(card, wire.longest, now) {
+        Ok(over_link) => over_link,
+        Err(loss) => return Route::Drop(loss),
+    };
     if is_card_frame(frame.inline) {
         return match over_link {
             // The card writes the first bytes of such a frame anew, and takes what follows as one piece.
-            Route::Direct if frame.rest.len() <= 1 => Route::ToCard(Service::Multicast),
-            Route::Direct => Route::Copied(Copying::Whole),
-            copied => copied,
+            None if frame.rest.len() <= 1 => Route::ToCard(Service::Multicast),
+            copying => Route::Copied(copying.unwrap_or(Copying::Whole)),
         };
     }
     let suits = frame.header.suits(card.negotiated.receiver);
-    if over_link == Route::Direct && suits && card.waiting.is_empty() {
+    if over_link.is_none() && suits && card.waiting.is_empty() {
         return Route::Direct;
     }
     behind_others(card, frame, over_link, suits, now)
-}
-
-/// Whether a frame between cards that is `len` bytes long, of at most one piece behind its first bytes, goes to `card` directly.
-#[inline(always)]
-pub fn is_direct_to_card(card: &Card, len: u32, shortcuts: Shortcuts, now: Time) -> bool {
-    card.fits_mtu(len) && shortcuts.over_link(&card.cable.to_guest, len, now) == Route::Direct
 }
 
 /// The route of a frame that its receiver does not take directly: because of the link, because the guest does not take it
 /// uncut, or because others wait before it.
 #[cold]
 #[inline(never)]
-fn behind_others(card: &mut Card, frame: &FrameRef<'_>, over_link: Route, suits: bool, now: Time) -> Route {
+fn behind_others(card: &mut Card, frame: &FrameRef<'_>, over_link: Option<Copying>, suits: bool, now: Time) -> Route {
     // Where nothing is modelled, overload waits in the senders' rings and not in the pool.
-    if over_link != Route::Copied(Copying::EachOnWire)
+    if over_link != Some(Copying::EachOnWire)
         && card.cable.to_guest.is_ideal()
         && frame.transit.may_wait()
         && frame.whole.is_none()
         && !card.waiting.is_empty()
-        && let Some(queue) = card.receive_queue(frame.inline)
+        && let Ok(queue) = card.receive_queue(frame.inline)
         // Those that wait may do so for another queue, whose buffers say nothing about those of this one.
         && card.is_worth_waiting_for(queue, now)
     {
         return Route::Wait { queue };
     }
-    match over_link {
-        _ if !suits => Route::Copied(Copying::EachOnWire),
-        Route::Direct => Route::Copied(Copying::Whole),
-        copied => copied,
-    }
+    Route::Copied(match over_link {
+        _ if !suits => Copying::EachOnWire,
+        over_link => over_link.unwrap_or(Copying::Whole),
+    })
 }
 
-/// The route of a frame that receive queue `queue` of its receiver refused; `is_worth_waiting` says whether that queue will soon
-/// have buffers.
-pub fn after_refusal(
-    refused: Refused,
-    frame: &FrameRef<'_>,
-    queue: usize,
-    is_worth_waiting: impl FnOnce() -> bool,
-) -> Route {
-    if refused != Refused::NoBuffer || !frame.transit.may_wait() || !is_worth_waiting() {
-        return Route::Drop(refused.into());
+/// Whether a frame that receive queue `queue` of `card` refused is worth keeping: the queue lacks buffers, and will soon have some.
+pub fn is_worth_keeping(refused: Refused, card: &mut Card, queue: usize, now: Time) -> bool {
+    refused == Refused::NoBuffer && card.may_wait_for(queue, now)
+}
+
+/// The route of a frame that receive queue `queue` of `card` refused.
+pub fn after_refusal(refused: Refused, frame: &FrameRef<'_>, card: &mut Card, queue: usize, now: Time) -> Route {
+    if !frame.transit.may_wait() || !is_worth_keeping(refused, card, queue, now) {
+        return Route::Drop(Loss::Refused(refused));
     }
     match frame.whole {
         None => Route::Wait { queue },

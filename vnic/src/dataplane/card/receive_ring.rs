@@ -23,6 +23,8 @@ const READ_AHEAD_PIECES: usize = 512;
 /// Why a frame was not put into the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
+    /// The ring is not started, or not enabled.
+    NotReady,
     /// The driver posted no (or not enough) buffers.
     NoBuffer,
     /// Without mergeable buffers, the next buffer is too short for the frame.

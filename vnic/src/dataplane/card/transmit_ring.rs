@@ -8,6 +8,7 @@ use ether::Time;
 
 use super::lifecycle::signal;
 use super::transmit_batch::TransmitBatch;
+use crate::dataplane::frames::transit::Transit;
 use crate::memory::MemoryMap;
 use crate::ring::{Rule, SplitRing};
 use crate::session::SessionVring;
@@ -40,6 +41,16 @@ pub struct Blocked {
     pub queue: usize,
     /// Until when the frame may wait, whatever becomes of its receiver.
     pub until: Time,
+}
+
+impl Blocked {
+    /// The transit data of a frame that may have been `blocked`: one that has waited long enough waits no longer.
+    pub fn transit_of(blocked: Option<&Self>, transit: Transit, now: Time) -> Transit {
+        match blocked {
+            Some(blocked) if now >= blocked.until => transit.without_waiting(),
+            _ => transit,
+        }
+    }
 }
 
 impl TransmitRing {

@@ -1,7 +1,7 @@
 //! Bursts: frames of one batch behind a frame that went directly from one card to another. They go the same route without being
 //! decided on again, so switch and links are asked, and counters written, once for all of them.
 //!
-//! Which frames may follow is decided here and in [`Shortcuts::burst_len_max`](crate::dataplane::route::Shortcuts::burst_len_max).
+//! Which frames may follow is decided in [`Shortcuts::burst_len_max`](crate::dataplane::route::Shortcuts::burst_len_max).
 
 use ether::Time;
 
@@ -10,13 +10,6 @@ use crate::dataplane::card::transmit_batch::TransmitBatch;
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::transit::Transit;
 use crate::dataplane::wiring::Wiring;
-
-/// Frames of these types are decided on one by one: more than the Ethernet header says where they go.
-const ETHER_TYPES_ALONE: [ether::EtherType; 3] = [
-    ether::EtherType::CARD_CONTROL,
-    ether::EtherType::CARD_TO_CARD,
-    ether::EtherType::VLAN,
-];
 
 /// What frames of a burst have in common.
 type Header = [u8; ether::ETHERNET_HEADER_LEN];
@@ -45,12 +38,8 @@ impl Burst {
         if header != *next {
             return None;
         }
-        let ether_type = ether::EtherType(u16::from_be_bytes([header[12], header[13]]));
-        if ETHER_TYPES_ALONE.contains(&ether_type) {
-            return None;
-        }
         let from = &wiring.cards[frame.transit.card()];
-        let len_max = wiring.shortcuts.burst_len_max(from, &wiring.cards[to])?;
+        let len_max = wiring.shortcuts.burst_len_max(from, &wiring.cards[to], &header)?;
         Some(Self { to, header, len_max })
     }
 }

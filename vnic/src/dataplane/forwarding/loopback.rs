@@ -73,27 +73,22 @@ impl Forwarding {
 
     /// Takes a frame, whose header was checked, from the guest of a self-connected card. If it was `blocked`, its copy has begun.
     pub fn loop_back(&mut self, frame: &FrameRef<'_>, wire: &OnWire, blocked: Option<&Blocked>, now: Time) -> Outcome {
+        let frame = &frame.with_transit(Blocked::transit_of(blocked, frame.transit, now));
         let index = frame.transit.card();
         if blocked.is_none() {
             self.begin_copy(index, frame, now);
         }
         let card = &mut self.wiring.cards[index];
-        let (is_receiving, suits) = (card.is_receiving(0), frame.header.suits(card.negotiated.receiver));
-        let arrived = match (is_receiving, suits) {
-            (false, _) => Err((Hop::ToGuest(index), Loss::NotReady)),
-            (true, false) => self.deliver_resolved(index, frame, now),
-            (true, true) => match self.wiring.deliver_from_memory(index, 0, frame, now) {
-                Ok(()) => Ok(()),
-                Err(refused) => {
-                    let card = &mut self.wiring.cards[index];
-                    let in_time = blocked.is_none_or(|blocked| now < blocked.until);
-                    let is_worth_waiting = || in_time && card.may_wait_for(0, now);
-                    if let Route::Wait { queue } = route::after_refusal(refused, frame, 0, is_worth_waiting) {
-                        return self.wiring.block(frame, index, queue, now);
-                    }
-                    Err((Hop::ToGuest(index), refused.into()))
-                }
-            },
+        let arrived = if !frame.header.suits(card.negotiated.receiver) {
+            self.deliver_resolved(index, frame, now)
+        } else if let Err(refused) = self.wiring.deliver_from_memory(index, 0, frame, now) {
+            let card = &mut self.wiring.cards[index];
+            match route::after_refusal(refused, frame, card, 0, now) {
+                Route::Drop(loss) => Err((Hop::ToGuest(index), loss)),
+                _ => return self.wiring.block(frame, index, 0, now),
+            }
+        } else {
+            Ok(())
         };
         let card = &mut self.wiring.cards[index];
         card.count_sent(wire);
@@ -123,7 +118,7 @@ impl Forwarding {
         if !resolved {
             return Err((Hop::FromGuest(index), Loss::BadOffload));
         }
-        all.map_err(|refused| (Hop::ToGuest(index), refused.into()))
+        all.map_err(|refused| (Hop::ToGuest(index), Loss::Refused(refused)))
     }
 
     /// Submits the copy that `frame` stands for, and lets the engine send it.

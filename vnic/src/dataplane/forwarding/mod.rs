@@ -22,6 +22,7 @@ use super::wiring::{Outcome, Wiring};
 use crate::memory::Piece;
 
 /// Switches with all that their frames pass.
+#[derive(Default)]
 pub struct Forwarding {
     /// The switches, by index.
     pub switches: Vec<SwitchState>,
@@ -29,8 +30,8 @@ pub struct Forwarding {
     pub wiring: Wiring,
     /// Memory for frames that are segmented.
     pub segments: SegmentBuffer,
-    /// When a switch has something to do by itself next; never, if none takes part in a spanning tree or snoops.
-    switches_due: Time,
+    /// When a switch has something to do by itself next; `None`, if none takes part in a spanning tree or snoops.
+    pub switches_due: Option<Time>,
     /// Where the floods in work go: targets of one behind a trunk lie on top of those of the flood that it belongs to.
     targets: Vec<Egress>,
     /// As `targets`, of a switch that says what becomes of tags.
@@ -41,28 +42,7 @@ pub struct Forwarding {
     direct_crossings: u32,
 }
 
-impl Default for Forwarding {
-    fn default() -> Self {
-        Self {
-            switches: Vec::new(),
-            wiring: Wiring::default(),
-            segments: SegmentBuffer::default(),
-            switches_due: Time::MAX,
-            targets: Vec::new(),
-            tagged_targets: Vec::new(),
-            retagged: Vec::new(),
-            direct_crossings: 0,
-        }
-    }
-}
-
 impl Forwarding {
-    /// When a switch has something to do by itself next; [`Time::MAX`] if none has.
-    #[inline]
-    pub fn switches_due(&self) -> Time {
-        self.switches_due
-    }
-
     /// A panic unwound through work for `card`; see [`Wiring::after_panic`].
     #[cold]
     pub fn after_panic(&mut self, card: Option<usize>, now: Time) {
@@ -122,12 +102,7 @@ impl Forwarding {
     #[cold]
     #[inline(never)]
     pub fn retry_blocked(&mut self, blocked: &Blocked, frame: &FrameRef<'_>, now: Time) -> Outcome {
-        let transit = if now < blocked.until {
-            frame.transit
-        } else {
-            frame.transit.without_waiting()
-        };
-        let frame = frame.with_transit(transit);
+        let frame = frame.with_transit(Blocked::transit_of(Some(blocked), frame.transit, now));
         // Its switches decided about it in an earlier batch, and about others since; a trunk may lie between. No burst may follow
         // it: the next frame is counted, and decided on, wherever it passes.
         let outcome = self.wiring.send_to_card(blocked.card, &frame, &mut self.segments, now);

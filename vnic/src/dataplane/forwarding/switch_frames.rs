@@ -76,6 +76,6 @@ impl Forwarding {
 
     fn note_switches_due(&mut self) {
         let due = self.switches.iter().filter_map(|state| state.switch.next_event());
-        self.switches_due = due.min().unwrap_or(Time::MAX);
+        self.switches_due = due.min();
     }
 }

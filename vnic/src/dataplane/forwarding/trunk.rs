@@ -7,17 +7,9 @@ use ether::Time;
 use super::Forwarding;
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::pool::Stage;
-use crate::dataplane::route::{Copying, Loss, Route};
+use crate::dataplane::route::Loss;
 use crate::dataplane::wiring::Outcome;
 use crate::dataplane::wiring::link_crossing::Hop;
-
-/// Trunks that a frame crosses directly one after the other; behind so many it waits for its turn in the pool, since each takes
-/// a part of the stack.
-const DIRECT_TRUNKS_MAX: u32 = 32;
-
-/// Trunks that one frame and its copies cross directly; further ones are crossed through the pool, which is as right. In a
-/// loop, copies could double at every switch, and nothing but this would end that: what is in the pool has a limit.
-const DIRECT_CROSSINGS_MAX: u32 = 64;
 
 impl Forwarding {
     /// The trunk in the direction in which a frame leaves `switch` over it.
@@ -56,12 +48,11 @@ impl Forwarding {
         let frame = frame.with_transit(transit);
         let shortcuts = self.wiring.shortcuts;
         let (stage, link) = self.wiring.trunks[number].out_of(from);
-        let mut route = shortcuts.over_link(link, wire.longest, now);
-        if route == Route::Direct && (crossed >= DIRECT_TRUNKS_MAX || self.direct_crossings >= DIRECT_CROSSINGS_MAX) {
-            route = Route::Copied(Copying::Whole);
-        }
-        match (route, stage) {
-            (Route::Copied(copying), _) => {
+        match (
+            shortcuts.over_trunk(link, wire.longest, crossed, self.direct_crossings, now),
+            stage,
+        ) {
+            (Some(copying), _) => {
                 self.wiring.cross(hop, &frame, &wire, copying, &mut self.segments, now);
             }
             (_, Stage::Switch { switch, port }) => {

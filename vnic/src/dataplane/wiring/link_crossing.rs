@@ -7,11 +7,12 @@ use ether::Time;
 use fabric::{Admission, Link};
 
 use super::Wiring;
+use crate::dataplane::card::receive_ring::Refused;
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::pool::Stage;
 use crate::dataplane::frames::segments::SegmentBuffer;
 use crate::dataplane::frames::transit::Transit;
-use crate::dataplane::route::{Copying, Loss, Route};
+use crate::dataplane::route::{Copying, Loss};
 use crate::offload::OnWire;
 
 /// A link in the direction in which a frame crosses it.
@@ -68,17 +69,17 @@ impl Wiring {
                 Some(transit) => frame.transit = transit,
                 None => return,
             },
-            Hop::ToGuest(index) if !self.cards[index].fits_mtu(wire.longest) => {
-                return self.lose(hop, Loss::TooLong, wire.frames, now);
-            }
             Hop::FromGuest(_) | Hop::ToGuest(_) => {}
         }
         let shortcuts = self.shortcuts;
-        let copying = match shortcuts.over_link(self.stage_and_link(hop).1, wire.longest, now) {
-            Route::Copied(copying) => copying,
-            _ => Copying::Whole,
+        let judged = match hop {
+            Hop::ToGuest(index) => shortcuts.to_card(&self.cards[index], wire.longest, now),
+            _ => Ok(shortcuts.over_link(self.stage_and_link(hop).1, wire.longest, now)),
         };
-        self.cross(hop, &frame, &wire, copying, segments, now);
+        match judged {
+            Ok(copying) => _ = self.cross(hop, &frame, &wire, copying.unwrap_or(Copying::Whole), segments, now),
+            Err(loss) => self.lose(hop, loss, wire.frames, now),
+        }
     }
 
     /// Sends a frame as it is, with all that it becomes on the wire.
@@ -158,14 +159,10 @@ impl Wiring {
     pub fn lose(&mut self, hop: Hop, loss: Loss, frames: u32, now: Time) {
         match hop {
             Hop::FromGuest(index) => self.cards[index].drop_tx(loss.at_sender(), frames, now),
-            Hop::ToGuest(index) => {
-                let card = &mut self.cards[index];
-                match (loss.at_receiver(), loss) {
-                    (Some(reason), _) => card.drop_rx(reason, frames, now),
-                    (None, Loss::Rule(rule)) => card.fail_rule(rule, now),
-                    (None, _) => {}
-                }
-            }
+            Hop::ToGuest(index) => match loss {
+                Loss::Refused(Refused::Rule(rule)) => self.cards[index].fail_rule(rule, now),
+                loss => self.cards[index].drop_rx(loss.at_receiver(), frames, now),
+            },
             Hop::Trunk { trunk, from } => self.trunks[trunk].losses[from].count(loss, frames),
         }
     }

@@ -81,8 +81,9 @@ impl Wiring {
         if route != Route::Direct {
             return self.send_indirectly(index, route, frame, wire, segments, now);
         }
-        let Some(queue) = card.receive_queue(frame.inline) else {
-            return self.lose_behind_link(index, frame, wire, Loss::NotReady, now);
+        let queue = match card.receive_queue(frame.inline) {
+            Ok(queue) => queue,
+            Err(refused) => return self.lose_behind_link(index, frame, wire, Loss::Refused(refused), now),
         };
         if let Err(refused) = card.deliver(queue, frame, now) {
             return self.send_refused((index, queue), refused, frame, wire, now);
@@ -109,8 +110,7 @@ impl Wiring {
         now: Time,
     ) -> Outcome {
         let card = &mut self.cards[index];
-        let is_worth_waiting = || card.may_wait_for(queue, now);
-        match route::after_refusal(refused, frame, queue, is_worth_waiting) {
+        match route::after_refusal(refused, frame, card, queue, now) {
             Route::Drop(loss) => self.lose_behind_link(index, frame, wire, loss, now),
             Route::Wait { queue } => self.block(frame, index, queue, now),
             _ => {
@@ -172,7 +172,7 @@ impl Wiring {
     /// Counts frames on the wire that are lost at the card at `index`. What a switch tells to a port without a guest is missed
     /// there by no one, and is no loss.
     pub fn lose_at_card(&mut self, index: usize, frame: &FrameRef<'_>, loss: Loss, frames: u32, now: Time) {
-        if loss != Loss::NotReady || !frame.transit.is_from_switch() {
+        if loss != Loss::Refused(Refused::NotReady) || !frame.transit.is_from_switch() {
             self.lose(Hop::ToGuest(index), loss, frames, now);
         }
     }
@@ -200,6 +200,9 @@ impl Wiring {
         now: Time,
     ) -> Result<(), Refused> {
         let card = &mut self.cards[index];
+        if !card.is_receiving(queue) {
+            return Err(Refused::NotReady);
+        }
         // What was delivered before came over the link.
         card.count_delivered(queue, true);
         card.deliver(queue, frame, now)?;

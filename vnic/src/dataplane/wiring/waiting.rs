@@ -7,7 +7,7 @@ use super::Wiring;
 use crate::dataplane::card::receive_ring::Refused;
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::pool::Pooled;
-use crate::dataplane::route::Loss;
+use crate::dataplane::route::{self, Loss};
 use crate::memory::Piece;
 
 impl Wiring {
@@ -22,7 +22,12 @@ impl Wiring {
         let card = &mut self.cards[index];
         if !card.waiting.has_room_for(&frame) {
             let frames = frame.frames_on_wire();
-            self.lose(super::Hop::ToGuest(index), Loss::NoBuffer, frames, now);
+            self.lose(
+                super::Hop::ToGuest(index),
+                Loss::Refused(Refused::NoBuffer),
+                frames,
+                now,
+            );
             self.pool.release(frame);
             return false;
         }
@@ -54,30 +59,26 @@ impl Wiring {
             self.lose_at_card(index, &frame, Loss::BadOffload, pooled.frames_on_wire(), now);
             return true;
         }
-        let is_for_cards = is_card_frame(frame.inline);
-        let Some(queue) = card.receive_queue(frame.inline) else {
-            self.lose_at_card(index, &frame, Loss::NotReady, pooled.frames_on_wire(), now);
-            if is_for_cards {
-                self.cards[index].note_multicast(frame.inline, false);
-            }
-            return true;
-        };
-        if card.is_still_stalled(queue, now) {
+        let queue = card.receive_queue(frame.inline);
+        if queue.is_ok_and(|queue| card.is_still_stalled(queue, now)) {
             return false;
         }
         // A panic must not take the frame along, whose buffer is the pool's.
-        let deliver = |wiring: &mut Self| wiring.deliver_from_memory(index, queue, &frame, now);
-        match self.contained(index, now, deliver) {
-            None => {}
-            Some(Err(Refused::NoBuffer)) if self.cards[index].may_wait_for(queue, now) => return false,
-            Some(outcome) => {
-                if is_for_cards {
-                    self.cards[index].note_multicast(frame.inline, outcome.is_ok());
-                }
-                if let Err(refused) = outcome {
-                    self.lose_at_card(index, &frame, refused.into(), pooled.frames_on_wire(), now);
-                }
-            }
+        let deliver = |wiring: &mut Self| wiring.deliver_from_memory(index, queue?, &frame, now);
+        let Some(outcome) = self.contained(index, now, deliver) else {
+            return true;
+        };
+        let card = &mut self.cards[index];
+        if let (Ok(queue), Err(refused)) = (queue, outcome)
+            && route::is_worth_keeping(refused, card, queue, now)
+        {
+            return false;
+        }
+        if is_card_frame(frame.inline) {
+            card.note_multicast(frame.inline, outcome.is_ok());
+        }
+        if let Err(refused) = outcome {
+            self.lose_at_card(index, &frame, Loss::Refused(refused), pooled.frames_on_wire(), now);
         }
         true
     }
