@@ -323,7 +323,7 @@ fn behind_others(card: &mut Card, frame: &FrameRef<'_>, over_link: Option<Copyin
         && frame.transit.may_wait()
         && frame.whole.is_none()
         && !card.waiting.is_empty()
-        && let Ok(queue) = card.receive_queue(frame.inline)
+        && let Some(queue) = card.receive_queue(frame.inline)
         // Those that wait may do so for another queue, whose buffers say nothing about those of this one.
         && card.is_worth_waiting_for(queue, now)
     {

@@ -28,7 +28,7 @@ use self::counters::CardCounters;
 use self::driver_progress::LastPoll;
 use self::forwarding_buffers::ForwardingBuffers;
 use self::lifecycle::Lifecycle;
-use self::receive_ring::{ReceiveRing, Refused};
+use self::receive_ring::ReceiveRing;
 use self::ring_activity::RingActivity;
 use self::transmit_ring::TransmitRing;
 use self::waiting_frames::WaitingFrames;
@@ -188,17 +188,13 @@ impl Card {
         }
     }
 
-    /// The receive queue to which the card steers a frame.
-    ///
-    /// # Errors
-    /// [`Refused::NotReady`] if no receive ring is ready.
+    /// The receive queue to which the card steers a frame, or `None` if no receive ring is ready.
     #[inline]
-    pub fn receive_queue(&mut self, inline: &[u8]) -> Result<usize, Refused> {
-        let queue = match self.pairs.len() {
-            1 => self.pairs[0].rx.is_ready().then_some(0),
-            _ => self.firmware.steering_mut().queue(inline).map(usize::from),
-        };
-        queue.ok_or(Refused::NotReady)
+    pub fn receive_queue(&mut self, inline: &[u8]) -> Option<usize> {
+        if self.pairs.len() == 1 {
+            return self.pairs[0].rx.is_ready().then_some(0);
+        }
+        self.firmware.steering_mut().queue(inline).map(usize::from)
     }
 }
 

@@ -207,7 +207,7 @@ impl Forwarding {
     fn deliver_card_frame(&mut self, index: usize, packet: &CardFrame, now: Time) {
         let frame = packet.as_ref(Transit::from_card(index));
         let card = &mut self.wiring.cards[index];
-        let queue = card.receive_queue(frame.inline);
+        let queue = card.receive_queue(frame.inline).ok_or(Refused::NotReady);
         // Behind others that wait, it waits, too.
         let in_order = card.waiting.is_empty();
         let outcome = match queue {

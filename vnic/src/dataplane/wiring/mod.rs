@@ -81,9 +81,8 @@ impl Wiring {
         if route != Route::Direct {
             return self.send_indirectly(index, route, frame, wire, segments, now);
         }
-        let queue = match card.receive_queue(frame.inline) {
-            Ok(queue) => queue,
-            Err(refused) => return self.lose_behind_link(index, frame, wire, Loss::Refused(refused), now),
+        let Some(queue) = card.receive_queue(frame.inline) else {
+            return self.lose_behind_link(index, frame, wire, Loss::Refused(Refused::NotReady), now);
         };
         if let Err(refused) = card.deliver(queue, frame, now) {
             return self.send_refused((index, queue), refused, frame, wire, now);

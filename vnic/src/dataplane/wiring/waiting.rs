@@ -59,7 +59,7 @@ impl Wiring {
             self.lose_at_card(index, &frame, Loss::BadOffload, pooled.frames_on_wire(), now);
             return true;
         }
-        let queue = card.receive_queue(frame.inline);
+        let queue = card.receive_queue(frame.inline).ok_or(Refused::NotReady);
         if queue.is_ok_and(|queue| card.is_still_stalled(queue, now)) {
             return false;
         }
