@@ -4,56 +4,44 @@
 //! driver's business (`papers.md` M-GF10 distinguishes *decided*, *suppressed*, *signalled* and *taken*).
 
 use alloc::{format, string::String};
-use core::{fmt, str::FromStr};
+use core::fmt;
 
 use ether::Time;
 
 use crate::StrategyKind;
 
-/// Why an interrupt was decided (`papers.md` M-GF10).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-// As wide as the field behind it in `Interrupt`: bytes of padding would be copied one by one with every interrupt.
-#[repr(u32)]
-pub enum Reason {
-    /// Coalescing is off: one interrupt for each packet.
-    EveryPacket = 0,
-    /// The packet that completed carried the latency-sensitive mark.
-    Mark = 1,
-    /// The coalescing delay of the first packet not yet announced ran out.
-    Timeout = 2,
-    /// As many packets as the count limit allows were waiting.
-    Count = 3,
-    /// A marked packet's interrupt had been put off while other packets were in flight, and the last of them came.
-    Deferred = 4,
-    /// The polling watchdog found a host that does not poll.
-    Watchdog = 5,
-    /// Adaptive moderation chose this moment.
-    Adaptive = 6,
-    /// The driver of the firmware started anew and tells every ring once.
-    Restart = 7,
-    /// A timer that the guest armed on its card rang.
-    Clock = 8,
-    /// The strategy chose this moment, for a reason of its own. Its name tells which: see [`Reason::of`].
-    Strategy = 9,
+weft_settings::named! {
+    /// Why an interrupt was decided (`papers.md` M-GF10).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    // As wide as the field behind it in `Interrupt`: bytes of padding would be copied one by one with every interrupt.
+    #[repr(u32)]
+    pub enum Reason, or UnknownReason listing "not a reason for an interrupt; known are" {
+        /// Coalescing is off: one interrupt for each packet.
+        EveryPacket = "every-packet",
+        /// The packet that completed carried the latency-sensitive mark.
+        Mark = "mark",
+        /// The coalescing delay of the first packet not yet announced ran out.
+        Timeout = "timeout",
+        /// As many packets as the count limit allows were waiting.
+        Count = "count",
+        /// A marked packet's interrupt had been put off while other packets were in flight, and the last of them came.
+        Deferred = "deferred",
+        /// The polling watchdog found a host that does not poll.
+        Watchdog = "watchdog",
+        /// Adaptive moderation chose this moment.
+        Adaptive = "adaptive",
+        /// The driver of the firmware started anew and tells every ring once.
+        Restart = "restart",
+        /// A timer that the guest armed on its card rang.
+        Clock = "clock",
+        /// The strategy chose this moment, for a reason of its own. Its name tells which: see [`Reason::of`].
+        Strategy = "strategy",
+    }
 }
 
 impl Reason {
     /// How many reasons there are; counters are indexed by [`Reason::index`].
-    pub const COUNT: usize = 10;
-
-    /// All reasons, in the order of their codes.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::EveryPacket,
-        Self::Mark,
-        Self::Timeout,
-        Self::Count,
-        Self::Deferred,
-        Self::Watchdog,
-        Self::Adaptive,
-        Self::Restart,
-        Self::Clock,
-        Self::Strategy,
-    ];
+    pub const COUNT: usize = Self::ALL.len();
 
     /// Position in [`Reason::ALL`].
     #[inline]
@@ -61,31 +49,9 @@ impl Reason {
         self as usize
     }
 
-    /// The name used in reports, metrics and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::EveryPacket => "every-packet",
-            Self::Mark => "mark",
-            Self::Timeout => "timeout",
-            Self::Count => "count",
-            Self::Deferred => "deferred",
-            Self::Watchdog => "watchdog",
-            Self::Adaptive => "adaptive",
-            Self::Restart => "restart",
-            Self::Clock => "clock",
-            Self::Strategy => "strategy",
-        }
-    }
-
     /// The reason of an interrupt that was decided while `strategy` was configured, as reports, metrics and captures name it.
     pub const fn of(self, strategy: StrategyKind) -> ReasonOf {
         ReasonOf { reason: self, strategy }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 
@@ -133,30 +99,6 @@ impl fmt::Display for ReasonOf {
             Reason::Strategy => write!(f, "strategy:{}", self.strategy),
             reason => reason.fmt(f),
         }
-    }
-}
-
-/// The text names no [`Reason`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownReason;
-
-impl fmt::Display for UnknownReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a reason for an interrupt; known are")?;
-        Reason::ALL.iter().try_for_each(|reason| write!(f, " {reason}"))
-    }
-}
-
-impl core::error::Error for UnknownReason {}
-
-impl FromStr for Reason {
-    type Err = UnknownReason;
-
-    fn from_str(text: &str) -> Result<Self, UnknownReason> {
-        Self::ALL
-            .into_iter()
-            .find(|reason| reason.name() == text)
-            .ok_or(UnknownReason)
     }
 }
 

@@ -20,65 +20,33 @@ pub const RECORD_LEN: usize = 24;
 /// Version of the layout of records ([`Record::to_bytes`]); it changes when a reader of an older one would misread.
 pub const RECORD_VERSION: u16 = 1;
 
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum RecordKind {
-    /// So many (`number`) older events of this ring were overwritten before they were read.
-    Lost = 0,
-    /// Packets arrived for a receive queue: `count` of them, `bytes` in all.
-    Arrive = 1,
-    /// The DMA of a packet began; without a modelled time it begins with the arrival, and there is no such record.
-    DmaStart = 2,
-    /// The DMAs of `count` packets completed.
-    DmaEnd = 3,
-    /// Of the packets that arrived at this instant, `count` carry the latency-sensitive mark.
-    Mark = 4,
-    /// The strategy put off the interrupt of a marked packet, since others are in flight (M-GF5).
-    Defer = 5,
-    /// An interrupt was decided: `detail` is its reason ([`ReasonOf::code`](crate::ReasonOf::code)), `count` the packets it announces, `number` which of the queue it is.
-    Raise = 6,
-    /// The guest's driver did not want that interrupt.
-    Suppress = 7,
-    /// That interrupt was signalled to the guest.
-    Signal = 8,
-    /// The card sent `count` frames of its guest on, `bytes` in all.
-    Forward = 9,
-    /// A frame was dropped at this card; `detail` says why, in codes of the driver.
-    Drop = 10,
-}
-
-impl RecordKind {
-    /// All kinds, in the order of their codes.
-    pub const ALL: [Self; 11] = [
-        Self::Lost,
-        Self::Arrive,
-        Self::DmaStart,
-        Self::DmaEnd,
-        Self::Mark,
-        Self::Defer,
-        Self::Raise,
-        Self::Suppress,
-        Self::Signal,
-        Self::Forward,
-        Self::Drop,
-    ];
-
-    /// The name in pictures and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lost => "lost",
-            Self::Arrive => "arrive",
-            Self::DmaStart => "dma-start",
-            Self::DmaEnd => "dma-end",
-            Self::Mark => "mark",
-            Self::Defer => "defer",
-            Self::Raise => "raise",
-            Self::Suppress => "suppress",
-            Self::Signal => "signal",
-            Self::Forward => "forward",
-            Self::Drop => "drop",
-        }
+weft_settings::named! {
+    /// What happened.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u8)]
+    pub enum RecordKind {
+        /// So many (`number`) older events of this ring were overwritten before they were read.
+        Lost = "lost",
+        /// Packets arrived for a receive queue: `count` of them, `bytes` in all.
+        Arrive = "arrive",
+        /// The DMA of a packet began; without a modelled time it begins with the arrival, and there is no such record.
+        DmaStart = "dma-start",
+        /// The DMAs of `count` packets completed.
+        DmaEnd = "dma-end",
+        /// Of the packets that arrived at this instant, `count` carry the latency-sensitive mark.
+        Mark = "mark",
+        /// The strategy put off the interrupt of a marked packet, since others are in flight (M-GF5).
+        Defer = "defer",
+        /// An interrupt was decided: `detail` is its reason ([`ReasonOf::code`](crate::ReasonOf::code)), `count` the packets it announces, `number` which of the queue it is.
+        Raise = "raise",
+        /// The guest's driver did not want that interrupt.
+        Suppress = "suppress",
+        /// That interrupt was signalled to the guest.
+        Signal = "signal",
+        /// The card sent `count` frames of its guest on, `bytes` in all.
+        Forward = "forward",
+        /// A frame was dropped at this card; `detail` says why, in codes of the driver.
+        Drop = "drop",
     }
 }
 

@@ -4,7 +4,6 @@
 //! the rule of one clock is in `clock`.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use ether::{MacAddr, Time};
 
@@ -113,35 +112,18 @@ fn is_zero(ns: &u64) -> bool {
     *ns == 0
 }
 
-/// A timer could not be armed; all timers are as before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimerError {
-    /// [`TIMERS_MAX`] others are armed.
-    Full,
-    /// The delay or period is shorter than the card allows, or longer than [`TIMER_NS_MAX`].
-    Range,
-    /// The card's clocks together would tick more often than one of the shortest period.
-    TooOften,
-}
-
-impl TimerError {
-    /// What is wrong, as a sentence.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            Self::Full => "the card keeps 8 timers, and all of them are armed",
-            Self::Range => "the time of a timer must be at least what the card allows and at most 4 s",
-            Self::TooOften => "the card's clocks together would tick more often than it allows",
-        }
+weft_settings::errors! {
+    /// A timer could not be armed; all timers are as before.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum TimerError {
+        /// [`TIMERS_MAX`] others are armed.
+        Full = "the card keeps 8 timers, and all of them are armed",
+        /// The delay or period is shorter than the card allows, or longer than [`TIMER_NS_MAX`].
+        Range = "the time of a timer must be at least what the card allows and at most 4 s",
+        /// The card's clocks together would tick more often than one of the shortest period.
+        TooOften = "the card's clocks together would tick more often than it allows",
     }
 }
-
-impl fmt::Display for TimerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.sentence())
-    }
-}
-
-impl core::error::Error for TimerError {}
 
 /// What the timers counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,12 @@
-//! One list of fields for the settings of something and for a change of them, so that each field is spelled once.
+//! One list of fields for the settings of something and for a change of them, so that each field is spelled once; one list of values
+//! for an enumeration and the names that go with it ([`named!`], [`errors!`]).
 //!
 //! [`settings!`] makes two types of the list: the settings, and the change, in which each field may be absent. It also makes the one
 //! place where a change is merged into settings. Which values make sense is not decided here: the crate that owns the settings does.
 #![no_std]
 #![forbid(unsafe_code)]
+
+mod named;
 
 /// Makes the type of some settings, and the type of a change of them, of one list of fields.
 ///

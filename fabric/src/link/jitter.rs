@@ -5,35 +5,23 @@
 
 use super::chance::Chance;
 
-/// How the delays of frames spread around the one that was set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "lowercase")
-)]
-pub enum JitterDistribution {
-    /// Evenly from the jitter before to the jitter behind it.
-    #[default]
-    Uniform,
-    /// The bell curve, with the jitter as its standard deviation.
-    Normal,
-    /// A long tail of late frames: Pareto of shape 3, with the set delay as its mean and the jitter as its standard
-    /// deviation. The earliest come 0.58 jitters before the mean, one in a thousand 9.8 and one in a million 114 behind it.
-    Pareto,
-}
-
-impl JitterDistribution {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Uniform, Self::Normal, Self::Pareto];
-
-    /// The name in settings and on command lines.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Uniform => "uniform",
-            Self::Normal => "normal",
-            Self::Pareto => "pareto",
-        }
+weft_settings::named! {
+    /// How the delays of frames spread around the one that was set.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[cfg_attr(
+        feature = "serde",
+        derive(serde::Serialize, serde::Deserialize),
+        serde(rename_all = "lowercase")
+    )]
+    pub enum JitterDistribution {
+        /// Evenly from the jitter before to the jitter behind it.
+        #[default]
+        Uniform = "uniform",
+        /// The bell curve, with the jitter as its standard deviation.
+        Normal = "normal",
+        /// A long tail of late frames: Pareto of shape 3, with the set delay as its mean and the jitter as its standard
+        /// deviation. The earliest come 0.58 jitters before the mean, one in a thousand 9.8 and one in a million 114 behind it.
+        Pareto = "pareto",
     }
 }
 

@@ -11,8 +11,6 @@ mod loss;
 mod names;
 mod wire;
 
-use core::fmt;
-
 use ether::{ETHERNET_HEADER_LEN, Time};
 
 use chance::{Chance, Odds, Use};
@@ -43,51 +41,23 @@ pub const fn wire_bits(frame_len: usize) -> u64 {
     bytes.saturating_add(WIRE_OVERHEAD_BYTES).saturating_mul(8)
 }
 
-/// Why a frame does not arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum LinkDrop {
-    /// The link is down.
-    Down,
-    /// Its payload is larger than the MTU.
-    Mtu,
-    /// Too many bytes wait for the wire.
-    QueueFull,
-    /// Lost on the wire, after it took its time there.
-    Loss,
-    /// A bit was flipped, and the receiver's frame check sequence found it.
-    Corrupt,
-    /// Lost on the wire because it was its turn: every Nth frame is.
-    EveryNth,
-}
-
-impl LinkDrop {
-    /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 6] = [
-        Self::Down,
-        Self::Mtu,
-        Self::QueueFull,
-        Self::Loss,
-        Self::Corrupt,
-        Self::EveryNth,
-    ];
-
-    /// The name in statistics: `down`, `queue-full`, …
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Down => "down",
-            Self::Mtu => "mtu",
-            Self::QueueFull => "queue-full",
-            Self::Loss => "loss",
-            Self::Corrupt => "corrupt",
-            Self::EveryNth => "every-nth",
-        }
-    }
-}
-
-impl fmt::Display for LinkDrop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+weft_settings::named! {
+    /// Why a frame does not arrive.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u8)]
+    pub enum LinkDrop {
+        /// The link is down.
+        Down = "down",
+        /// Its payload is larger than the MTU.
+        Mtu = "mtu",
+        /// Too many bytes wait for the wire.
+        QueueFull = "queue-full",
+        /// Lost on the wire, after it took its time there.
+        Loss = "loss",
+        /// A bit was flipped, and the receiver's frame check sequence found it.
+        Corrupt = "corrupt",
+        /// Lost on the wire because it was its turn: every Nth frame is.
+        EveryNth = "every-nth",
     }
 }
 

@@ -76,53 +76,33 @@ pub const fn path_cost(rate_bps: u64) -> u32 {
     }
 }
 
-/// What a port is to the spanning tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PortRole {
-    /// It is down.
-    Disabled,
-    /// It is the best path to the root.
-    Root,
-    /// It is the path to the root for what is behind it.
-    Designated,
-    /// It is another path to the root, in reserve.
-    Alternate,
-    /// It is another path to where a port of this switch leads already, in reserve.
-    Backup,
-}
-
-impl PortRole {
-    /// The name in tables and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Disabled => "disabled",
-            Self::Root => "root",
-            Self::Designated => "designated",
-            Self::Alternate => "alternate",
-            Self::Backup => "backup",
-        }
+weft_settings::named! {
+    /// What a port is to the spanning tree.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum PortRole {
+        /// It is down.
+        Disabled = "disabled",
+        /// It is the best path to the root.
+        Root = "root",
+        /// It is the path to the root for what is behind it.
+        Designated = "designated",
+        /// It is another path to the root, in reserve.
+        Alternate = "alternate",
+        /// It is another path to where a port of this switch leads already, in reserve.
+        Backup = "backup",
     }
 }
 
-/// What a port does with frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PortState {
-    /// It drops them.
-    Discarding,
-    /// It learns from them, and drops them.
-    Learning,
-    /// It forwards them.
-    Forwarding,
-}
-
-impl PortState {
-    /// The name in tables and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Discarding => "discarding",
-            Self::Learning => "learning",
-            Self::Forwarding => "forwarding",
-        }
+weft_settings::named! {
+    /// What a port does with frames.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum PortState {
+        /// It drops them.
+        Discarding = "discarding",
+        /// It learns from them, and drops them.
+        Learning = "learning",
+        /// It forwards them.
+        Forwarding = "forwarding",
     }
 }
 

@@ -1,7 +1,5 @@
 //! The values with which a switch is asked and answers.
 
-use core::fmt;
-
 use crate::ports::PortId;
 use crate::vlan_tag::{TagChange, VlanId};
 
@@ -63,75 +61,35 @@ pub enum Forward {
     Drop(DropReason),
 }
 
-/// Why a frame ends in the switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum DropReason {
-    /// Shorter than an Ethernet header.
-    TooShort,
-    /// The port it came from is down or was removed (then it is counted nowhere).
-    PortDown,
-    /// To the address of the cards themselves: never forwarded.
-    CardControl,
-    /// The source is a group address, all zero, or the card address, which no station can have.
-    InvalidSource,
-    /// To 01:80:c2:00:00:0x, which ends at the first bridge (IEEE 802.1D table 7-10).
-    ReservedAddress,
-    /// The destination is behind the port it came from.
-    SamePort,
-    /// Its tag states a VLAN that the port does not carry.
-    VlanNotAllowed,
-    /// It has no tag, and the port takes only frames with one.
-    VlanMissing,
-    /// Its tag states the number 4095, which is no VLAN.
-    VlanInvalid,
-    /// The path to its destination carries no frames just now: its trunks are down, or the spanning tree keeps it closed.
-    NoWay,
-    /// The spanning tree keeps the port closed that it came from.
-    Discarding,
-    /// To a multicast group that no station behind another port wants.
-    NoMember,
-}
-
-impl DropReason {
-    /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
-        Self::TooShort,
-        Self::PortDown,
-        Self::CardControl,
-        Self::InvalidSource,
-        Self::ReservedAddress,
-        Self::SamePort,
-        Self::VlanNotAllowed,
-        Self::VlanMissing,
-        Self::VlanInvalid,
-        Self::NoWay,
-        Self::Discarding,
-        Self::NoMember,
-    ];
-
-    /// The name of the reason in statistics: `too-short`, `same-port`, …
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TooShort => "too-short",
-            Self::PortDown => "port-down",
-            Self::CardControl => "card-control",
-            Self::InvalidSource => "invalid-source",
-            Self::ReservedAddress => "reserved-address",
-            Self::SamePort => "same-port",
-            Self::VlanNotAllowed => "vlan-not-allowed",
-            Self::VlanMissing => "vlan-missing",
-            Self::VlanInvalid => "vlan-invalid",
-            Self::NoWay => "no-way",
-            Self::Discarding => "discarding",
-            Self::NoMember => "no-member",
-        }
-    }
-}
-
-impl fmt::Display for DropReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+weft_settings::named! {
+    /// Why a frame ends in the switch.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u8)]
+    pub enum DropReason {
+        /// Shorter than an Ethernet header.
+        TooShort = "too-short",
+        /// The port it came from is down or was removed (then it is counted nowhere).
+        PortDown = "port-down",
+        /// To the address of the cards themselves: never forwarded.
+        CardControl = "card-control",
+        /// The source is a group address, all zero, or the card address, which no station can have.
+        InvalidSource = "invalid-source",
+        /// To 01:80:c2:00:00:0x, which ends at the first bridge (IEEE 802.1D table 7-10).
+        ReservedAddress = "reserved-address",
+        /// The destination is behind the port it came from.
+        SamePort = "same-port",
+        /// Its tag states a VLAN that the port does not carry.
+        VlanNotAllowed = "vlan-not-allowed",
+        /// It has no tag, and the port takes only frames with one.
+        VlanMissing = "vlan-missing",
+        /// Its tag states the number 4095, which is no VLAN.
+        VlanInvalid = "vlan-invalid",
+        /// The path to its destination carries no frames just now: its trunks are down, or the spanning tree keeps it closed.
+        NoWay = "no-way",
+        /// The spanning tree keeps the port closed that it came from.
+        Discarding = "discarding",
+        /// To a multicast group that no station behind another port wants.
+        NoMember = "no-member",
     }
 }
 

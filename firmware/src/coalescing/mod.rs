@@ -3,8 +3,6 @@
 //! Each strategy has a file beside this one and a line in the list at the end of this one. Time-out and count limit (`papers.md`
 //! M-GF1, M-GF2) are not a strategy's business: the pipeline enforces them around every strategy.
 
-use core::fmt;
-
 use ether::Time;
 
 use crate::{PacketInfo, Reason};
@@ -116,32 +114,16 @@ impl Default for Coalescing {
     }
 }
 
-/// [`Coalescing`] with a value out of range; the settings in use stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CoalescingError {
-    /// `delay_ns` is above its limit.
-    DelayTooLong,
-    /// `frames_max` is above its limit.
-    TooManyFrames,
-}
-
-impl CoalescingError {
-    /// The sentence as a constant, for control frames.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            Self::DelayTooLong => "the coalescing delay must be at most 1000000000 ns",
-            Self::TooManyFrames => "the count limit must be at most 1024 frames",
-        }
+weft_settings::errors! {
+    /// [`Coalescing`] with a value out of range; the settings in use stay.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum CoalescingError {
+        /// `delay_ns` is above its limit.
+        DelayTooLong = "the coalescing delay must be at most 1000000000 ns",
+        /// `frames_max` is above its limit.
+        TooManyFrames = "the count limit must be at most 1024 frames",
     }
 }
-
-impl fmt::Display for CoalescingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.sentence())
-    }
-}
-
-impl core::error::Error for CoalescingError {}
 
 /// What a strategy is told: the DMA of a packet has completed.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,5 @@
 //! The operations about multicast groups, JOIN_GROUP, LEAVE_GROUP and GET_GROUPS: their values and layouts.
 
-use core::fmt;
-
 use ether::{MacAddr, Time};
 
 use super::{
@@ -30,41 +28,22 @@ pub struct GroupRequest {
     pub(crate) id: u16,
 }
 
-/// Why a wish was not fulfilled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupRefusal {
-    /// The card is in [`GROUPS_MAX`](crate::multicast::GROUPS_MAX) groups.
-    TooManyGroups,
-    /// The group has [`MEMBERS_MAX`](crate::multicast::MEMBERS_MAX) members.
-    Full,
-    /// The guest has another address than the one it asked from, or another member has this one.
-    Address,
-    /// More changes than [`GROUP_CHANGES_PER_S`].
-    TooOften,
-    /// The card is connected to itself: no other card can be reached from it.
-    Loopback,
-}
-
-impl GroupRefusal {
-    /// For people.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            Self::TooManyGroups => "the card is in 16 groups, and can be in no more",
-            Self::Full => "the group has 128 members, and can have no more",
-            Self::Address => "the request does not come from the address that the card knows, or another member has it",
-            Self::TooOften => "groups are changed too often; try again in a moment",
-            Self::Loopback => "the card is connected to itself, and can be in no group with others",
-        }
+weft_settings::errors! {
+    /// Why a wish was not fulfilled.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum GroupRefusal {
+        /// The card is in [`GROUPS_MAX`](crate::multicast::GROUPS_MAX) groups.
+        TooManyGroups = "the card is in 16 groups, and can be in no more",
+        /// The group has [`MEMBERS_MAX`](crate::multicast::MEMBERS_MAX) members.
+        Full = "the group has 128 members, and can have no more",
+        /// The guest has another address than the one it asked from, or another member has this one.
+        Address = "the request does not come from the address that the card knows, or another member has it",
+        /// More changes than [`GROUP_CHANGES_PER_S`].
+        TooOften = "groups are changed too often; try again in a moment",
+        /// The card is connected to itself: no other card can be reached from it.
+        Loopback = "the card is connected to itself, and can be in no group with others",
     }
 }
-
-impl fmt::Display for GroupRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.sentence())
-    }
-}
-
-impl core::error::Error for GroupRefusal {}
 
 /// What a card knows of its guest's wishes about groups.
 #[derive(Clone, Copy, Debug)]

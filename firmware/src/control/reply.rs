@@ -3,7 +3,6 @@
 //! Decoding ignores what follows the known part of a body, so that a later card may say more.
 
 use alloc::{borrow::Cow, string::String};
-use core::fmt;
 
 use ether::{EtherType, Frame, MacAddr};
 
@@ -70,31 +69,20 @@ const FIRST_REASONS: [Reason; 8] = [
     Reason::Restart,
 ];
 
-/// A frame is not a reply that can be understood; it is to be ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplyError {
-    /// Not a reply from the guest's own card.
-    NotAReply,
-    /// Shorter than its layout says, longer than a control frame, or without the magic number.
-    Malformed,
-    /// Of an operation that this end does not know.
-    UnknownOperation,
-    /// With a value that this end does not know, such as a newer strategy.
-    UnknownValue,
-}
-
-impl fmt::Display for ReplyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotAReply => "not a reply of this guest's card; ignored",
-            Self::Malformed => "a malformed reply of the card; ignored",
-            Self::UnknownOperation => "a reply of the card to an operation not known here; ignored",
-            Self::UnknownValue => "a reply of the card with a value not known here; ignored",
-        })
+weft_settings::errors! {
+    /// A frame is not a reply that can be understood; it is to be ignored.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ReplyError {
+        /// Not a reply from the guest's own card.
+        NotAReply = "not a reply of this guest's card; ignored",
+        /// Shorter than its layout says, longer than a control frame, or without the magic number.
+        Malformed = "a malformed reply of the card; ignored",
+        /// Of an operation that this end does not know.
+        UnknownOperation = "a reply of the card to an operation not known here; ignored",
+        /// With a value that this end does not know, such as a newer strategy.
+        UnknownValue = "a reply of the card with a value not known here; ignored",
     }
 }
-
-impl core::error::Error for ReplyError {}
 
 impl Reply {
     /// Writes the reply to request `id` as a frame from the card to `dst` (the guest's address); returns its length.

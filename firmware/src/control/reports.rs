@@ -186,60 +186,36 @@ impl fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
-/// Why a card refuses a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u16)]
-pub enum RefusalCode {
-    /// The frame is too short, too long, or does not carry the protocol's magic number, or its lengths disagree.
-    Malformed = 1,
-    /// The card does not speak this version.
-    Version = 2,
-    /// The card does not know this operation.
-    Operation = 3,
-    /// The card has no such queue.
-    Queue = 4,
-    /// The card has no such strategy.
-    Strategy = 5,
-    /// A value is out of range.
-    Range = 6,
-    /// Bits or bytes that must be zero are not.
-    Reserved = 7,
-    /// The group or the card is full, groups are changed too often, or the guest is not who the card knows.
-    Group = 8,
+weft_settings::named! {
+    /// Why a card refuses a request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u16)]
+    pub enum RefusalCode {
+        /// The frame is too short, too long, or does not carry the protocol's magic number, or its lengths disagree.
+        Malformed(1) = "malformed",
+        /// The card does not speak this version.
+        Version = "version",
+        /// The card does not know this operation.
+        Operation = "operation",
+        /// The card has no such queue.
+        Queue = "queue",
+        /// The card has no such strategy.
+        Strategy = "strategy",
+        /// A value is out of range.
+        Range = "range",
+        /// Bits or bytes that must be zero are not.
+        Reserved = "reserved",
+        /// The group or the card is full, groups are changed too often, or the guest is not who the card knows.
+        Group = "group",
+    }
 }
 
 impl RefusalCode {
     /// How many codes there are.
-    pub const COUNT: usize = 8;
-
-    /// All codes, in order.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Malformed,
-        Self::Version,
-        Self::Operation,
-        Self::Queue,
-        Self::Strategy,
-        Self::Range,
-        Self::Reserved,
-        Self::Group,
-    ];
+    pub const COUNT: usize = Self::ALL.len();
 
     /// The number in a reply; never 0.
     pub const fn code(self) -> u16 {
         self as u16
-    }
-
-    /// The name in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::Version => "version",
-            Self::Operation => "operation",
-            Self::Queue => "queue",
-            Self::Strategy => "strategy",
-            Self::Range => "range",
-            Self::Reserved => "reserved",
-            Self::Group => "group",
-        }
     }
 }

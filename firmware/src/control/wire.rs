@@ -145,23 +145,14 @@ pub(super) struct Envelope<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// What is wrong with a header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HeaderError {
-    TooShort,
-    TooLong,
-    Magic,
-    BodyLength,
-}
-
-impl HeaderError {
-    pub(super) const fn sentence(self) -> &'static str {
-        match self {
-            Self::TooShort => "the frame is shorter than the control header",
-            Self::TooLong => "the frame is longer than a control frame may be",
-            Self::Magic => "the frame does not carry the magic number of the control protocol",
-            Self::BodyLength => "the body is longer than the frame",
-        }
+weft_settings::errors! {
+    /// What is wrong with a header.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum HeaderError {
+        TooShort = "the frame is shorter than the control header",
+        TooLong = "the frame is longer than a control frame may be",
+        Magic = "the frame does not carry the magic number of the control protocol",
+        BodyLength = "the body is longer than the frame",
     }
 }
 

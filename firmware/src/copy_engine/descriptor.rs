@@ -2,8 +2,6 @@
 //!
 //! An address is a number to the engine, which compares addresses and never follows one.
 
-use core::fmt;
-
 /// Length of a notification value in bytes: a word that a processor stores and loads in one piece.
 pub const NOTIFICATION_LEN: u32 = 8;
 
@@ -133,61 +131,29 @@ fn overlaps(a: (Place, u32), b: (Place, u32)) -> bool {
     a.0.space == b.0.space && a.1 != 0 && b.1 != 0 && !ends_before(a, b) && !ends_before(b, a)
 }
 
-/// Why a copy was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CopyError {
-    /// The queue is full; try again when a copy has completed.
-    QueueFull,
-    /// Two of source, destination and notification variable share a byte: what came out would depend on the cutting.
-    Overlap,
-    /// No data and no notification.
-    Empty,
-    /// The range ends beyond the last address.
-    Range,
-    /// The notification variable is not at a multiple of its length, so it could not be stored in one piece.
-    Misaligned,
+weft_settings::errors! {
+    /// Why a copy was not accepted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum CopyError {
+        /// The queue is full; try again when a copy has completed.
+        QueueFull = "queue_full": "the copy engine's queue is full: try again when a copy has completed",
+        /// Two of source, destination and notification variable share a byte: what came out would depend on the cutting.
+        Overlap = "overlap": "source, destination and notification variable of a copy must not overlap",
+        /// No data and no notification.
+        Empty = "empty": "a copy without data needs a notification",
+        /// The range ends beyond the last address.
+        Range = "range": "a copy must end within the addresses",
+        /// The notification variable is not at a multiple of its length, so it could not be stored in one piece.
+        Misaligned = "misaligned": "a notification variable must be at a multiple of 8",
+    }
 }
 
 impl CopyError {
     /// How many there are; counters are indexed by [`CopyError::index`].
-    pub const COUNT: usize = 5;
-
-    /// All, in the order of their counters.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::QueueFull,
-        Self::Overlap,
-        Self::Empty,
-        Self::Range,
-        Self::Misaligned,
-    ];
+    pub const COUNT: usize = Self::ALL.len();
 
     /// Position in [`CopyError::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
-
-    /// The name in reports and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::Overlap => "overlap",
-            Self::Empty => "empty",
-            Self::Range => "range",
-            Self::Misaligned => "misaligned",
-        }
-    }
 }
-
-impl fmt::Display for CopyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::QueueFull => "the copy engine's queue is full: try again when a copy has completed",
-            Self::Overlap => "source, destination and notification variable of a copy must not overlap",
-            Self::Empty => "a copy without data needs a notification",
-            Self::Range => "a copy must end within the addresses",
-            Self::Misaligned => "a notification variable must be at a multiple of 8",
-        })
-    }
-}
-
-impl core::error::Error for CopyError {}

@@ -54,41 +54,27 @@ impl GroupCounters {
     }
 }
 
-macro_rules! refusals {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal),* $(,)?) => {
-        /// Why a card refuses a frame between cards; it is counted and goes no further.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum TagRefusal { $($(#[$doc])* $variant),* }
-
-        impl TagRefusal {
-            /// Every reason, in the order of their numbers.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-
-            /// The name in counters.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),* }
-            }
-        }
-    };
-}
-
-refusals! {
-    /// Not a frame of this layout and version, or with a field that no such frame has.
-    Malformed = "malformed",
-    /// The guest sent what only cards send.
-    Forged = "forged",
-    /// The card is no member of the group.
-    NotMember = "not_member",
-    /// Of an earlier or later writing of the group's tables.
-    Stale = "stale",
-    /// The sender is no member, or not the one that the frame names; or a guest names an address that is not its own.
-    WrongSender = "wrong_sender",
-    /// It did not come from the card that the tree says, or is for another one.
-    WrongWay = "wrong_way",
-    /// Beyond the credits that were given.
-    NoCredit = "no_credit",
-    /// As many packets of the own guest wait for credits as may.
-    Busy = "busy",
+weft_settings::named! {
+    /// Why a card refuses a frame between cards; it is counted and goes no further.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum TagRefusal {
+        /// Not a frame of this layout and version, or with a field that no such frame has.
+        Malformed = "malformed",
+        /// The guest sent what only cards send.
+        Forged = "forged",
+        /// The card is no member of the group.
+        NotMember = "not_member",
+        /// Of an earlier or later writing of the group's tables.
+        Stale = "stale",
+        /// The sender is no member, or not the one that the frame names; or a guest names an address that is not its own.
+        WrongSender = "wrong_sender",
+        /// It did not come from the card that the tree says, or is for another one.
+        WrongWay = "wrong_way",
+        /// Beyond the credits that were given.
+        NoCredit = "no_credit",
+        /// As many packets of the own guest wait for credits as may.
+        Busy = "busy",
+    }
 }
 
 /// Refused frames of a card by reason; those of a known group are in its `refused` too.

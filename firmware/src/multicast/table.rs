@@ -1,7 +1,5 @@
 //! The table of a group, as a card is told it: the members, and a row for each of them as a sender.
 
-use core::fmt;
-
 use ether::MacAddr;
 
 use super::{MEMBERS_MAX, Row};
@@ -21,25 +19,16 @@ pub struct GroupTable<'a> {
     pub rows: &'a [Row],
 }
 
-/// Why a table is refused; the card's tables are as before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableError {
-    /// Group 0, members out of order, too many, or rows that do not fit them.
-    Nonsense,
-    /// The card is in [`GROUPS_MAX`](super::GROUPS_MAX) groups already.
-    TooManyGroups,
-}
-
-impl fmt::Display for TableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nonsense => "the group's table contradicts itself",
-            Self::TooManyGroups => "the card is in as many groups as it can be",
-        })
+weft_settings::errors! {
+    /// Why a table is refused; the card's tables are as before.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum TableError {
+        /// Group 0, members out of order, too many, or rows that do not fit them.
+        Nonsense = "the group's table contradicts itself",
+        /// The card is in [`GROUPS_MAX`](super::GROUPS_MAX) groups already.
+        TooManyGroups = "the card is in as many groups as it can be",
     }
 }
-
-impl core::error::Error for TableError {}
 
 impl GroupTable<'_> {
     pub(super) fn check(&self) -> Result<(), TableError> {

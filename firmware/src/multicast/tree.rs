@@ -6,7 +6,6 @@
 //! matters is in `docs/spec/card-multicast.md`. Nothing here knows frames or credits.
 
 use alloc::vec::Vec;
-use core::{fmt, str::FromStr};
 
 /// The most members of a group: the paper's cluster.
 pub const MEMBERS_MAX: usize = 128;
@@ -14,58 +13,17 @@ pub const MEMBERS_MAX: usize = 128;
 /// The most children that a member may have: those of the root of a binomial tree of [`MEMBERS_MAX`] members.
 pub const CHILDREN_MAX: usize = 7;
 
-/// How the members of a group hang below a sender.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TreeShape {
-    /// Two children each, filled from the top: what the paper's systems use.
-    #[default]
-    Binary,
-    /// Each member that has the packet passes it to a new member in each step: as many steps, more children near the root.
-    Binomial,
-    /// One after the other: the least work for each card, the longest path.
-    Chain,
-}
-
-impl TreeShape {
-    /// Every shape.
-    pub const ALL: [Self; 3] = [Self::Binary, Self::Binomial, Self::Chain];
-
-    /// The name on command lines and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Binary => "binary",
-            Self::Binomial => "binomial",
-            Self::Chain => "chain",
-        }
-    }
-}
-
-impl fmt::Display for TreeShape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// No tree has this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownShape;
-
-impl fmt::Display for UnknownShape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a tree is binary, binomial or chain")
-    }
-}
-
-impl core::error::Error for UnknownShape {}
-
-impl FromStr for TreeShape {
-    type Err = UnknownShape;
-
-    fn from_str(name: &str) -> Result<Self, UnknownShape> {
-        Self::ALL
-            .into_iter()
-            .find(|shape| shape.name() == name)
-            .ok_or(UnknownShape)
+weft_settings::named! {
+    /// How the members of a group hang below a sender.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum TreeShape, or UnknownShape: "a tree is binary, binomial or chain" {
+        /// Two children each, filled from the top: what the paper's systems use.
+        #[default]
+        Binary = "binary",
+        /// Each member that has the packet passes it to a new member in each step: as many steps, more children near the root.
+        Binomial = "binomial",
+        /// One after the other: the least work for each card, the longest path.
+        Chain = "chain",
     }
 }
 

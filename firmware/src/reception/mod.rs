@@ -5,8 +5,6 @@
 
 mod costs;
 
-use core::{fmt, str::FromStr};
-
 pub use costs::{ReceptionCosts, Stream, StreamOutcome};
 
 /// Payload that a packet carries at most, and the buffer for it in the card: LCI's 1 KiB.
@@ -18,43 +16,25 @@ pub const HOST_BUFFER_LEN: u32 = PAYLOAD_MAX + 2 * WORD_LEN;
 /// Payload from which static split sends the full packet.
 pub const SPLIT_LEN: u32 = 512;
 
-/// How the card tells the host that a packet is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PollingScheme {
-    /// M-BV3: one DMA of payload, displacement and status word to the *end* of the buffer. The host polls a fixed address in
-    /// its cache and finds the start of the payload by the displacement.
-    PacketShifting,
-    /// One DMA of the payload; the host reads a counter in the card's memory over the I/O bus.
-    ProgrammedIo,
-    /// One DMA of the whole buffer, whatever the payload; the status word is its last.
-    FullPacket,
-    /// A DMA of the payload, then one of the status word.
-    DoubleDma,
-    /// Double DMA below [`SPLIT_LEN`], full packet from there on.
-    StaticSplit,
+weft_settings::named! {
+    /// How the card tells the host that a packet is there.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum PollingScheme, or UnknownPollingScheme listing "not a polling scheme; known are" {
+        /// M-BV3: one DMA of payload, displacement and status word to the *end* of the buffer. The host polls a fixed address in
+        /// its cache and finds the start of the payload by the displacement.
+        PacketShifting = "packet-shifting",
+        /// One DMA of the payload; the host reads a counter in the card's memory over the I/O bus.
+        ProgrammedIo = "programmed-io",
+        /// One DMA of the whole buffer, whatever the payload; the status word is its last.
+        FullPacket = "full-packet",
+        /// A DMA of the payload, then one of the status word.
+        DoubleDma = "double-dma",
+        /// Double DMA below [`SPLIT_LEN`], full packet from there on.
+        StaticSplit = "static-split",
+    }
 }
 
 impl PollingScheme {
-    /// All of them, in the order of the paper's figure 3.
-    pub const ALL: [Self; 5] = [
-        Self::PacketShifting,
-        Self::ProgrammedIo,
-        Self::FullPacket,
-        Self::DoubleDma,
-        Self::StaticSplit,
-    ];
-
-    /// The name of the method on command lines and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::PacketShifting => "packet-shifting",
-            Self::ProgrammedIo => "programmed-io",
-            Self::FullPacket => "full-packet",
-            Self::DoubleDma => "double-dma",
-            Self::StaticSplit => "static-split",
-        }
-    }
-
     /// Where the host polls for a packet.
     pub const fn poll(self) -> PollPlace {
         match self {
@@ -95,36 +75,6 @@ impl PollingScheme {
             Self::StaticSplit if payload_len < SPLIT_LEN => Self::DoubleDma.transactions(payload_len),
             Self::StaticSplit => Self::FullPacket.transactions(payload_len),
         }
-    }
-}
-
-impl fmt::Display for PollingScheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// The text names no [`PollingScheme`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownPollingScheme;
-
-impl fmt::Display for UnknownPollingScheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a polling scheme; known are")?;
-        PollingScheme::ALL.iter().try_for_each(|scheme| write!(f, " {scheme}"))
-    }
-}
-
-impl core::error::Error for UnknownPollingScheme {}
-
-impl FromStr for PollingScheme {
-    type Err = UnknownPollingScheme;
-
-    fn from_str(text: &str) -> Result<Self, UnknownPollingScheme> {
-        Self::ALL
-            .into_iter()
-            .find(|scheme| scheme.name() == text)
-            .ok_or(UnknownPollingScheme)
     }
 }
 

@@ -2,8 +2,6 @@
 //!
 //! Only values and their limits are here; what follows from them is decided in `steering`.
 
-use core::{fmt, str::FromStr};
-
 use super::QueueTable;
 
 /// How many endpoints the MXoE header can name (`mxoe-wire.md` section 1.3).
@@ -13,24 +11,23 @@ pub const INDIRECTION_LEN: usize = 128;
 /// Entries of a table that one change may give: a whole indirection table, and what fits a control frame.
 pub const TABLE_ENTRIES_MAX: usize = 128;
 
-/// How arriving frames are spread over the receive queues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
-#[repr(u8)]
-pub enum SteeringMode {
-    /// Not at all: everything goes to the first queue that is ready.
-    Off = 0,
-    /// As common cards do: IP by the hash of its flow, everything else (MXoE too) to the first queue.
-    #[default]
-    Flow = 1,
-    /// MXoE by the endpoint it is for, other traffic as with [`SteeringMode::Flow`] (M-GF9).
-    Endpoint = 2,
+weft_settings::named! {
+    /// How arriving frames are spread over the receive queues.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
+    #[repr(u8)]
+    pub enum SteeringMode, or UnknownSteeringMode: "not a steering mode; known are off, flow and endpoint" {
+        /// Not at all: everything goes to the first queue that is ready.
+        Off = "off",
+        /// As common cards do: IP by the hash of its flow, everything else (MXoE too) to the first queue.
+        #[default]
+        Flow = "flow",
+        /// MXoE by the endpoint it is for, other traffic as with [`SteeringMode::Flow`] (M-GF9).
+        Endpoint = "endpoint",
+    }
 }
 
 impl SteeringMode {
-    /// All modes, in the order of their codes.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Flow, Self::Endpoint];
-
     /// The number in control frames.
     pub const fn code(self) -> u8 {
         self as u8
@@ -39,44 +36,6 @@ impl SteeringMode {
     /// The mode of this code.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
-    }
-
-    /// The name for people, in settings and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Flow => "flow",
-            Self::Endpoint => "endpoint",
-        }
-    }
-}
-
-impl fmt::Display for SteeringMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// The text names no [`SteeringMode`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownSteeringMode;
-
-impl fmt::Display for UnknownSteeringMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a steering mode; known are off, flow and endpoint")
-    }
-}
-
-impl core::error::Error for UnknownSteeringMode {}
-
-impl FromStr for SteeringMode {
-    type Err = UnknownSteeringMode;
-
-    fn from_str(text: &str) -> Result<Self, UnknownSteeringMode> {
-        Self::ALL
-            .into_iter()
-            .find(|mode| mode.name() == text)
-            .ok_or(UnknownSteeringMode)
     }
 }
 
@@ -267,28 +226,13 @@ fn apply<const LEN: usize>(
     Ok(())
 }
 
-/// The steering was not changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SteeringError {
-    /// A table names a queue that the card does not have.
-    UnknownQueue,
-    /// The entries reach beyond the end of their table.
-    BeyondTable,
-}
-
-impl SteeringError {
-    pub(crate) const fn sentence(self) -> &'static str {
-        match self {
-            Self::UnknownQueue => "a steering table may only name receive queues that the card has",
-            Self::BeyondTable => "the endpoint table has 256 entries and the indirection table 128",
-        }
+weft_settings::errors! {
+    /// The steering was not changed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum SteeringError {
+        /// A table names a queue that the card does not have.
+        UnknownQueue = "a steering table may only name receive queues that the card has",
+        /// The entries reach beyond the end of their table.
+        BeyondTable = "the endpoint table has 256 entries and the indirection table 128",
     }
 }
-
-impl fmt::Display for SteeringError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.sentence())
-    }
-}
-
-impl core::error::Error for SteeringError {}

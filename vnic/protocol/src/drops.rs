@@ -1,26 +1,9 @@
 //! Why frames are dropped at a port: each reason with its name in counters and JSON, and its code in the records of a trace.
 
-macro_rules! drops {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name { $($(#[$variant_doc])* $variant),* }
-
-        impl $name {
-            /// Every reason, in the order of their numbers.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-
-            /// The name in counters and JSON.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text),* }
-            }
-        }
-    };
-}
-
-drops! {
+weft_settings::named! {
     /// Why a frame towards a guest was dropped at its port.
-    RxDrop {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum RxDrop {
         /// The driver posted no buffers for longer than the hold time.
         NoBuffer = "no_buffer",
         /// Without mergeable buffers, the next buffer was too short.
@@ -40,9 +23,10 @@ drops! {
     }
 }
 
-drops! {
+weft_settings::named! {
     /// Why a frame from a guest was dropped at its port.
-    TxDrop {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum TxDrop {
         /// Shorter than an Ethernet header.
         Runt = "runt",
         /// Longer than the port's MTU.

@@ -3,97 +3,77 @@
 //! A message that breaks one ends the session with one sentence. Messages are judged in `wire`, `rules` and `regions`; only counts
 //! and names are here.
 
-use std::fmt;
-
-macro_rules! session_rules {
-    ($($(#[doc = $doc:literal])+ $rule:ident = $name:literal,)+) => {
-        /// What a frontend can do wrong in its session.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum SessionRule {
-            $($(#[doc = $doc])+ $rule,)+
-        }
-
-        impl SessionRule {
-            /// Every rule, in the order of their numbers.
-            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$rule),+];
-
-            /// The name in counters and JSON.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$rule => $name,)+
-                }
-            }
-        }
-    };
-}
-
-session_rules! {
-    /// The connection was closed within a message.
-    MessageCut = "message_cut",
-    /// A message announces a body that is longer than any.
-    BodyTooLong = "body_too_long",
-    /// Files came with the body instead of the header.
-    FilesMisplaced = "files_misplaced",
-    /// A message brings more files than any needs.
-    FilesTooMany = "files_too_many",
-    /// The protocol has no such request.
-    RequestUnknown = "request_unknown",
-    /// The flags are not those of version 1.
-    FlagsWrong = "flags_wrong",
-    /// An answer to a question that was not asked.
-    ReplyUnasked = "reply_unasked",
-    /// The protocol has the request, this card does not.
-    RequestNotServed = "request_not_served",
-    /// The request needs a protocol feature that was not agreed on.
-    FeatureNotAgreed = "feature_not_agreed",
-    /// The body is not as long as the request's.
-    BodySize = "body_size",
-    /// Too few or too many files for the request.
-    FileCount = "file_count",
-    /// A file of another kind than the request needs.
-    FileKind = "file_kind",
-    /// A kick that gives one signal per read (EFD_SEMAPHORE).
-    KickSemaphore = "kick_semaphore",
-    /// The frontend asks for virtio features that the backend does not have.
-    FeaturesNotOffered = "features_not_offered",
-    /// The frontend asks for protocol features that the backend does not have.
-    ProtocolFeaturesNotOffered = "protocol_features_not_offered",
-    /// A running ring without VERSION_1 and MRG_RXBUF.
-    LegacyHeader = "legacy_header",
-    /// SET_OWNER came twice.
-    OwnerTwice = "owner_twice",
-    /// A ring that the card does not have.
-    RingUnknown = "ring_unknown",
-    /// A change that only a stopped ring can take.
-    RingRunning = "ring_running",
-    /// Bits or flags that have no meaning.
-    UnknownBits = "unknown_bits",
-    /// A ring can be switched on or off, nothing else.
-    EnableValue = "enable_value",
-    /// A start index that no ring has.
-    RingBase = "ring_base",
-    /// A number of entries that no ring has.
-    RingSize = "ring_size",
-    /// A part of a ring at an address that is not aligned.
-    RingAddressMisaligned = "ring_address_misaligned",
-    /// A part of a ring begins outside the shared memory.
-    RingAddressOutside = "ring_address_outside",
-    /// A memory table without a region.
-    MemoryTableEmpty = "memory_table_empty",
-    /// A region that is empty, wraps or does not start at a page of its file.
-    MemoryRegion = "memory_region",
-    /// A file that is smaller than its region.
-    MemoryFileTooSmall = "memory_file_too_small",
-    /// A file of a file system that may keep a thread that touches it waiting.
-    MemoryFileSystem = "memory_file_system",
-    /// Regions overlap.
-    MemoryOverlap = "memory_overlap",
-    /// More regions or bytes than a guest may share.
-    MemoryTooMuch = "memory_too_much",
-    /// A region to remove that is not there.
-    MemoryNotShared = "memory_not_shared",
-    /// Sound in form, but the backend or the system could not do it.
-    NotPossible = "not_possible",
+weft_settings::named! {
+    /// What a frontend can do wrong in its session.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum SessionRule {
+        /// The connection was closed within a message.
+        MessageCut = "message_cut",
+        /// A message announces a body that is longer than any.
+        BodyTooLong = "body_too_long",
+        /// Files came with the body instead of the header.
+        FilesMisplaced = "files_misplaced",
+        /// A message brings more files than any needs.
+        FilesTooMany = "files_too_many",
+        /// The protocol has no such request.
+        RequestUnknown = "request_unknown",
+        /// The flags are not those of version 1.
+        FlagsWrong = "flags_wrong",
+        /// An answer to a question that was not asked.
+        ReplyUnasked = "reply_unasked",
+        /// The protocol has the request, this card does not.
+        RequestNotServed = "request_not_served",
+        /// The request needs a protocol feature that was not agreed on.
+        FeatureNotAgreed = "feature_not_agreed",
+        /// The body is not as long as the request's.
+        BodySize = "body_size",
+        /// Too few or too many files for the request.
+        FileCount = "file_count",
+        /// A file of another kind than the request needs.
+        FileKind = "file_kind",
+        /// A kick that gives one signal per read (EFD_SEMAPHORE).
+        KickSemaphore = "kick_semaphore",
+        /// The frontend asks for virtio features that the backend does not have.
+        FeaturesNotOffered = "features_not_offered",
+        /// The frontend asks for protocol features that the backend does not have.
+        ProtocolFeaturesNotOffered = "protocol_features_not_offered",
+        /// A running ring without VERSION_1 and MRG_RXBUF.
+        LegacyHeader = "legacy_header",
+        /// SET_OWNER came twice.
+        OwnerTwice = "owner_twice",
+        /// A ring that the card does not have.
+        RingUnknown = "ring_unknown",
+        /// A change that only a stopped ring can take.
+        RingRunning = "ring_running",
+        /// Bits or flags that have no meaning.
+        UnknownBits = "unknown_bits",
+        /// A ring can be switched on or off, nothing else.
+        EnableValue = "enable_value",
+        /// A start index that no ring has.
+        RingBase = "ring_base",
+        /// A number of entries that no ring has.
+        RingSize = "ring_size",
+        /// A part of a ring at an address that is not aligned.
+        RingAddressMisaligned = "ring_address_misaligned",
+        /// A part of a ring begins outside the shared memory.
+        RingAddressOutside = "ring_address_outside",
+        /// A memory table without a region.
+        MemoryTableEmpty = "memory_table_empty",
+        /// A region that is empty, wraps or does not start at a page of its file.
+        MemoryRegion = "memory_region",
+        /// A file that is smaller than its region.
+        MemoryFileTooSmall = "memory_file_too_small",
+        /// A file of a file system that may keep a thread that touches it waiting.
+        MemoryFileSystem = "memory_file_system",
+        /// Regions overlap.
+        MemoryOverlap = "memory_overlap",
+        /// More regions or bytes than a guest may share.
+        MemoryTooMuch = "memory_too_much",
+        /// A region to remove that is not there.
+        MemoryNotShared = "memory_not_shared",
+        /// Sound in form, but the backend or the system could not do it.
+        NotPossible = "not_possible",
+    }
 }
 
 impl SessionRule {
@@ -135,11 +115,5 @@ impl SessionRuleCounters {
     /// Ended sessions per rule, all rules, in order.
     pub fn iter(&self) -> impl Iterator<Item = (SessionRule, u64)> + '_ {
         SessionRule::ALL.iter().map(|&rule| (rule, self.0[rule as usize]))
-    }
-}
-
-impl fmt::Display for SessionRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
