@@ -45,12 +45,6 @@ pub enum Route {
     Drop(Loss),
 }
 
-impl From<Option<Copying>> for Route {
-    fn from(over_link: Option<Copying>) -> Self {
-        over_link.map_or(Self::Direct, Self::Copied)
-    }
-}
-
 /// As what a frame is copied into the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copying {
@@ -167,51 +161,44 @@ impl Shortcuts {
         is
     }
 
-    /// How a frame that is up to `longest` bytes on the wire is copied to cross `link` at `now`; `None` if it crosses directly.
+    /// The route over `link` at `now` of a frame that is up to `longest` bytes on the wire: direct, or copied.
     #[inline(always)]
-    pub fn over_link(self, link: &Link, longest: u32, now: Time) -> Option<Copying> {
+    pub fn over_link(self, link: &Link, longest: u32, now: Time) -> Route {
         use Condition::{FitsMtu, LinkIsDrained, LinkIsIdeal, LinkOnlyDelays};
         let fits = mtu::fits(longest, link.config().mtu);
         if self.are_closed() || !self.holds(FitsMtu, fits) {
             // A frame that is too long is dropped where the link judges each frame.
-            return Some(Copying::EachOnWire);
+            return Route::Copied(Copying::EachOnWire);
         }
         if self.holds(LinkIsIdeal, link.is_ideal()) && self.holds(LinkIsDrained, link.is_drained(now)) {
-            None
+            Route::Direct
         } else if self.holds(LinkOnlyDelays, link.only_delays(now)) {
-            Some(Copying::Whole)
+            Route::Copied(Copying::Whole)
         } else {
-            Some(Copying::EachOnWire)
+            Route::Copied(Copying::EachOnWire)
         }
     }
 
-    /// How a frame that is up to `longest` bytes on the wire is copied to get to `card` over its link; `None` if it gets there
-    /// directly.
-    ///
-    /// # Errors
-    /// The frame is longer than the card's MTU.
+    /// The route to `card` over its link of a frame that is up to `longest` bytes on the wire: direct, copied, or dropped if it is
+    /// longer than the card's MTU.
     #[inline(always)]
-    pub fn to_card(self, card: &Card, longest: u32, now: Time) -> Result<Option<Copying>, Loss> {
+    pub fn to_card(self, card: &Card, longest: u32, now: Time) -> Route {
         if !card.fits_mtu(longest) {
-            return Err(Loss::TooLong);
+            return Route::Drop(Loss::TooLong);
         }
-        Ok(self.over_link(&card.cable.to_guest, longest, now))
+        self.over_link(&card.cable.to_guest, longest, now)
     }
 
-    /// How a frame that is up to `longest` bytes on the wire is copied to cross the trunk whose link is `link`; `None` if it crosses
-    /// directly. The frame crossed `crossed` trunks before, and it and its copies crossed `direct_crossings` of them directly.
+    /// The route over a trunk with this `link` of a frame that is up to `longest` bytes on the wire: direct, or copied. The frame
+    /// crossed `crossed` trunks before, and it and its copies crossed `direct_crossings` of them directly.
     #[inline]
-    pub fn over_trunk(
-        self,
-        link: &Link,
-        longest: u32,
-        crossed: u32,
-        direct_crossings: u32,
-        now: Time,
-    ) -> Option<Copying> {
-        let is_limited = crossed >= DIRECT_TRUNKS_MAX || direct_crossings >= DIRECT_CROSSINGS_MAX;
-        self.over_link(link, longest, now)
-            .or(is_limited.then_some(Copying::Whole))
+    pub fn over_trunk(self, link: &Link, longest: u32, crossed: u32, direct_crossings: u32, now: Time) -> Route {
+        match self.over_link(link, longest, now) {
+            Route::Direct if crossed >= DIRECT_TRUNKS_MAX || direct_crossings >= DIRECT_CROSSINGS_MAX => {
+                Route::Copied(Copying::Whole)
+            }
+            route => route,
+        }
     }
 
     /// Longest frame that may follow one which began with `header` and went directly from card `from` to card `to` over their two
@@ -277,7 +264,7 @@ pub fn from_guest(
     } else if switched {
         Route::Direct
     } else {
-        shortcuts.over_link(&card.cable.from_guest, wire.longest, now).into()
+        shortcuts.over_link(&card.cable.from_guest, wire.longest, now)
     }
 }
 
@@ -294,19 +281,20 @@ pub fn to_guest(
     let Some(wire) = wire else {
         return Route::Drop(Loss::BadOffload);
     };
-    let over_link = match shortcuts.to_card(card, wire.longest, now) {
-        Ok(over_link) => over_link,
-        Err(loss) => return Route::Drop(loss),
-    };
+    let over_link = shortcuts.to_card(card, wire.longest, now);
+    if let Route::Drop(_) = over_link {
+        return over_link;
+    }
     if is_card_frame(frame.inline) {
         return match over_link {
             // The card writes the first bytes of such a frame anew, and takes what follows as one piece.
-            None if frame.rest.len() <= 1 => Route::ToCard(Service::Multicast),
-            copying => Route::Copied(copying.unwrap_or(Copying::Whole)),
+            Route::Direct if frame.rest.len() <= 1 => Route::ToCard(Service::Multicast),
+            Route::Direct => Route::Copied(Copying::Whole),
+            copied => copied,
         };
     }
     let suits = frame.header.suits(card.negotiated.receiver);
-    if over_link.is_none() && suits && card.waiting.is_empty() {
+    if over_link == Route::Direct && suits && card.waiting.is_empty() {
         return Route::Direct;
     }
     behind_others(card, frame, over_link, suits, now)
@@ -316,9 +304,9 @@ pub fn to_guest(
 /// uncut, or because others wait before it.
 #[cold]
 #[inline(never)]
-fn behind_others(card: &mut Card, frame: &FrameRef<'_>, over_link: Option<Copying>, suits: bool, now: Time) -> Route {
+fn behind_others(card: &mut Card, frame: &FrameRef<'_>, over_link: Route, suits: bool, now: Time) -> Route {
     // Where nothing is modelled, overload waits in the senders' rings and not in the pool.
-    if over_link != Some(Copying::EachOnWire)
+    if over_link != Route::Copied(Copying::EachOnWire)
         && card.cable.to_guest.is_ideal()
         && frame.transit.may_wait()
         && frame.whole.is_none()
@@ -329,10 +317,11 @@ fn behind_others(card: &mut Card, frame: &FrameRef<'_>, over_link: Option<Copyin
     {
         return Route::Wait { queue };
     }
-    Route::Copied(match over_link {
-        _ if !suits => Copying::EachOnWire,
-        over_link => over_link.unwrap_or(Copying::Whole),
-    })
+    match over_link {
+        _ if !suits => Route::Copied(Copying::EachOnWire),
+        Route::Direct => Route::Copied(Copying::Whole),
+        copied => copied,
+    }
 }
 
 /// Whether a frame that receive queue `queue` of `card` refused is worth keeping: the queue lacks buffers, and will soon have some.

@@ -13,7 +13,7 @@ use crate::dataplane::card::receive_ring::Refused;
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::pool::Stage;
 use crate::dataplane::frames::transit::Transit;
-use crate::dataplane::route::{self, Loss};
+use crate::dataplane::route::{self, Loss, Route};
 use crate::dataplane::wiring::card_frames::CardFrame;
 use crate::dataplane::wiring::link_crossing::Hop;
 use crate::memory::Piece;
@@ -184,7 +184,7 @@ impl Forwarding {
         let card = &mut wiring.cards[index];
         let at = card.attachment;
         let link = &mut card.cable.from_guest;
-        if let Some(copying) = shortcuts.over_link(link, packet.len, now) {
+        if let Route::Copied(copying) = shortcuts.over_link(link, packet.len, now) {
             let (hop, wire) = (Hop::FromGuest(index), on_wire(packet.len));
             let frame = packet.as_ref(transit);
             wiring.cross(hop, &frame, &wire, copying, &mut self.segments, now);
@@ -195,7 +195,7 @@ impl Forwarding {
         let forward = state.switch.forward(now, at.port, packet.inline(), packet.len as usize);
         if let Forward::One(Egress::Local(port)) = forward {
             let to = state.card_at(port);
-            if shortcuts.to_card(&wiring.cards[to], packet.len, now) == Ok(None) {
+            if shortcuts.to_card(&wiring.cards[to], packet.len, now) == Route::Direct {
                 wiring.card_frames.push_direct(to, packet);
                 return;
             }
@@ -207,25 +207,29 @@ impl Forwarding {
     fn deliver_card_frame(&mut self, index: usize, packet: &CardFrame, now: Time) {
         let frame = packet.as_ref(Transit::from_card(index));
         let card = &mut self.wiring.cards[index];
-        let queue = card.receive_queue(frame.inline).ok_or(Refused::NotReady);
+        let Some(queue) = card.receive_queue(frame.inline) else {
+            let loss = Loss::Refused(Refused::NotReady);
+            self.wiring.lose(Hop::ToGuest(index), loss, 1, now);
+            self.wiring.cards[index].note_multicast(frame.inline, false);
+            return self.count_passed(index, packet);
+        };
         // Behind others that wait, it waits, too.
         let in_order = card.waiting.is_empty();
-        let outcome = match queue {
-            Err(refused) => Err(refused),
-            Ok(_) if !in_order => Err(Refused::NoBuffer),
-            Ok(queue) if packet.is_direct => card.deliver(queue, &frame, now),
-            Ok(queue) => self.wiring.deliver_from_memory(index, queue, &frame, now),
+        let outcome = match (in_order, packet.is_direct) {
+            (false, _) => Err(Refused::NoBuffer),
+            (true, true) => card.deliver(queue, &frame, now),
+            (true, false) => self.wiring.deliver_from_memory(index, queue, &frame, now),
         };
         let card = &mut self.wiring.cards[index];
-        let is_accepted = match (queue, outcome) {
-            (Ok(queue), Ok(())) => {
+        let is_accepted = match outcome {
+            Ok(()) => {
                 card.note_multicast(frame.inline, true);
                 return self.wiring.touch(index, queue);
             }
-            (Ok(queue), Err(refused)) if !in_order || route::is_worth_keeping(refused, card, queue, now) => {
+            Err(refused) if !in_order || route::is_worth_keeping(refused, card, queue, now) => {
                 self.wiring.wait_at_card(index, &frame, now)
             }
-            (_, Err(refused)) | (Err(refused), _) => {
+            Err(refused) => {
                 self.wiring.lose(Hop::ToGuest(index), Loss::Refused(refused), 1, now);
                 false
             }

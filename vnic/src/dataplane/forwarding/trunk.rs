@@ -7,7 +7,7 @@ use ether::Time;
 use super::Forwarding;
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::pool::Stage;
-use crate::dataplane::route::Loss;
+use crate::dataplane::route::{Loss, Route};
 use crate::dataplane::wiring::Outcome;
 use crate::dataplane::wiring::link_crossing::Hop;
 
@@ -52,7 +52,7 @@ impl Forwarding {
             shortcuts.over_trunk(link, wire.longest, crossed, self.direct_crossings, now),
             stage,
         ) {
-            (Some(copying), _) => {
+            (Route::Copied(copying), _) => {
                 self.wiring.cross(hop, &frame, &wire, copying, &mut self.segments, now);
             }
             (_, Stage::Switch { switch, port }) => {

@@ -12,7 +12,7 @@ use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::pool::Stage;
 use crate::dataplane::frames::segments::SegmentBuffer;
 use crate::dataplane::frames::transit::Transit;
-use crate::dataplane::route::{Copying, Loss};
+use crate::dataplane::route::{Copying, Loss, Route};
 use crate::offload::OnWire;
 
 /// A link in the direction in which a frame crosses it.
@@ -72,14 +72,16 @@ impl Wiring {
             Hop::FromGuest(_) | Hop::ToGuest(_) => {}
         }
         let shortcuts = self.shortcuts;
-        let judged = match hop {
+        let route = match hop {
             Hop::ToGuest(index) => shortcuts.to_card(&self.cards[index], wire.longest, now),
-            _ => Ok(shortcuts.over_link(self.stage_and_link(hop).1, wire.longest, now)),
+            _ => shortcuts.over_link(self.stage_and_link(hop).1, wire.longest, now),
         };
-        match judged {
-            Ok(copying) => _ = self.cross(hop, &frame, &wire, copying.unwrap_or(Copying::Whole), segments, now),
-            Err(loss) => self.lose(hop, loss, wire.frames, now),
-        }
+        let copying = match route {
+            Route::Drop(loss) => return self.lose(hop, loss, wire.frames, now),
+            Route::Copied(copying) => copying,
+            _ => Copying::Whole,
+        };
+        self.cross(hop, &frame, &wire, copying, segments, now);
     }
 
     /// Sends a frame as it is, with all that it becomes on the wire.
