@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::jitter::JitterDistribution;
 #[cfg(feature = "serde")]
-use super::names;
+use super::names::{Ecn, Queue};
 
 /// One million: a probability in parts per million is out of this.
 pub const PPM: u32 = 1_000_000;
@@ -74,8 +74,8 @@ impl QueueLevel {
 weft_settings::settings! {
     /// One direction of a link. The default is a perfect wire: up, no rate, no delay, no faults.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    #[cfg_attr(feature = "serde", serde(from = "LinkChange"))]
-    pub struct LinkConfig, changed by struct LinkChange {
+    #[cfg_attr(feature = "serde", serde(from = "LinkChange", into = "FlatLink"))]
+    pub struct LinkConfig, changed by struct LinkChange, written as struct FlatLink in "FlatLink" {
         /// Whether anything passes. Default true.
         pub up: bool,
         /// Bits per second on the wire, counted as Ethernet does (see [`wire_bits`](super::wire_bits)); 0 = unlimited.
@@ -96,10 +96,10 @@ weft_settings::settings! {
         pub jitter_reorders: bool,
         /// What waits for the wire or is being sent; a frame that would go beyond is dropped. A free wire takes any frame.
         /// Without a rate nothing waits. Default 1 MiB.
-        pub queue_max in "names::queue" | "names::changed_queue": QueueLevel,
+        pub queue_max in Queue [queue_bytes: u64, queue_frames: u32, queue_ns: u64]: QueueLevel,
         /// Frames that go beyond this when they are queued are to be marked as having met congestion, if they are of a transport
         /// that knows such marks ([`Admission::Deliver`](super::Admission::Deliver)). Default: none.
-        pub ecn_above in "names::ecn" | "names::changed_ecn": QueueLevel,
+        pub ecn_above in Ecn [ecn_bytes: u64, ecn_frames: u32, ecn_ns: u64]: QueueLevel,
         /// Largest payload in bytes, what follows the Ethernet header and up to two VLAN tags
         /// ([`FRAME_OVERHEAD_BYTES`](super::FRAME_OVERHEAD_BYTES)); larger frames are dropped. Default 9000.
         pub mtu: u32,

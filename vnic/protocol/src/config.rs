@@ -8,8 +8,8 @@ use ether::MacAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ArmedTimer, CoalescingSettings, DmaSettings, MTU_MAX, MisorderSettings, PortLinks, SteeringSettings,
-    SwitchSettings, TrunkLinks, VlanSettings,
+    ArmedTimer, CoalescingSettings, DmaSettings, MTU_MAX, MisorderSettings, PortLinks, Reserved, SteeringSettings,
+    StpSettings, SwitchSettings, TrunkLinks, VlanSettings,
 };
 
 /// Longest name of a port or switch: it stays readable in tables, and `node.ethN` fits for any host name.
@@ -58,13 +58,43 @@ pub struct Config {
 
 /// A switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "FlatSwitch")]
 pub struct SwitchEntry {
     /// Unique name.
     pub name: String,
     /// How it works.
     #[serde(flatten)]
     pub settings: SwitchSettings,
+}
+
+/// A switch as it is read: flat, so that an unknown field is answered by the names of the known ones.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlatSwitch {
+    name: String,
+    #[serde(default)]
+    reserved: Reserved,
+    #[serde(default)]
+    stp: Option<StpSettings>,
+    #[serde(default)]
+    snooping: bool,
+}
+
+impl From<FlatSwitch> for SwitchEntry {
+    fn from(flat: FlatSwitch) -> Self {
+        let FlatSwitch {
+            name,
+            reserved,
+            stp,
+            snooping,
+        } = flat;
+        let settings = SwitchSettings {
+            reserved,
+            stp,
+            snooping,
+        };
+        Self { name, settings }
+    }
 }
 
 impl SwitchEntry {
@@ -368,6 +398,26 @@ mod tests {
             sentence.contains("unknown field `swich`") && sentence.contains("line 2"),
             "{sentence}"
         );
+        let refused = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            Config::read(file.path()).unwrap_err().to_string()
+        };
+        let link = "{\"ports\":[{\"link\":{\"to_guest\":{\n\n\"delay\":1}}}]}";
+        let coalescing = "{\"ports\":[{\"coalescing\":{\n\n\"delay\":1}}]}";
+        for text in [link, coalescing] {
+            let sentence = refused(text);
+            assert!(
+                sentence.contains("unknown field `delay`, expected one of"),
+                "{sentence}"
+            );
+            assert!(
+                sentence.contains("`delay_ns`") && sentence.contains("line 3"),
+                "{sentence}"
+            );
+        }
+        let sentence = refused("{\"switches\":[\n{\"name\":\"s\",\"snoop\":true}]}");
+        let known = "unknown field `snoop`, expected one of `name`, `reserved`, `stp`, `snooping` at line 2";
+        assert!(sentence.contains(known), "{sentence}");
         assert!(
             Config::read(Path::new("/no/such"))
                 .unwrap_err()

@@ -105,7 +105,7 @@ pub struct TrunkLinks {
 
 /// Interrupt coalescing of a card, with the names of strategies as text: `vnicd` may have others than its client was built with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "CardCoalescing")]
+#[serde(from = "FlatCard")]
 pub struct CoalescingSettings {
     /// Coalescing of all queues but those in `queues`. A delay of 0 with `timeout` means `disabled`.
     #[serde(flatten)]
@@ -120,7 +120,7 @@ pub struct CoalescingSettings {
 
 /// Interrupt coalescing of one receive queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "FlatQueue")]
 pub struct QueueCoalescing {
     /// The number of the queue, counted from 0.
     pub queue: u16,
@@ -128,35 +128,81 @@ pub struct QueueCoalescing {
     #[serde(flatten)]
     pub coalescing: Coalescing<String>,
     /// The watchdog of the queue, in place of [`CoalescingSettings::watchdog_ns`].
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub watchdog_ns: u64,
 }
 
-/// How [`CoalescingSettings`] are read: as a change of the default, and the queues that have others.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CardCoalescing {
-    #[serde(flatten)]
-    coalescing: firmware::CoalescingChange<String>,
-    watchdog_ns: Option<u64>,
-    #[serde(default)]
-    queues: Vec<QueueCoalescing>,
+/// Makes the private type as which coalescing is read: flat, so that an unknown field is answered by the names of the known ones.
+macro_rules! flat {
+    ($name:ident, $with:literal { $($(#[$meta:meta])* $field:ident: $type:ty,)* }) => {
+        #[doc = concat!("Coalescing as it is read, ", $with, ".")]
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct $name {
+            strategy: Option<String>,
+            delay_ns: Option<u64>,
+            frames: Option<u32>,
+            marks: Option<bool>,
+            watchdog_ns: Option<u64>,
+            $($(#[$meta])* $field: $type,)*
+        }
+
+        impl From<$name> for CoalescingChange {
+            fn from(flat: $name) -> Self {
+                Self {
+                    all: firmware::CoalescingChange {
+                        strategy: flat.strategy,
+                        delay_ns: flat.delay_ns,
+                        frames_max: flat.frames,
+                        marks: flat.marks,
+                    },
+                    watchdog_ns: flat.watchdog_ns,
+                }
+            }
+        }
+    };
 }
 
-impl From<CardCoalescing> for CoalescingSettings {
-    fn from(card: CardCoalescing) -> Self {
-        let CardCoalescing {
-            coalescing,
-            watchdog_ns,
-            queues,
-        } = card;
-        let mut settings = Self {
-            queues,
-            ..Self::default()
-        };
-        coalescing.apply_to(&mut settings.all);
-        settings.watchdog_ns = watchdog_ns.unwrap_or_default();
-        settings
+flat!(FlatChange, "as a change" {});
+flat!(FlatCard, "as a change of the default, and the queues that have others" {
+    #[serde(default)]
+    queues: Vec<QueueCoalescing>,
+});
+
+impl From<FlatCard> for CoalescingSettings {
+    fn from(mut card: FlatCard) -> Self {
+        let queues = std::mem::take(&mut card.queues);
+        let mut settings = Self::default();
+        CoalescingChange::from(card).apply_to(&mut settings);
+        Self { queues, ..settings }
+    }
+}
+
+/// Coalescing of a queue as it is read: flat, so that an unknown field is answered by the names of the known ones.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlatQueue {
+    queue: u16,
+    strategy: String,
+    delay_ns: u64,
+    frames: u32,
+    marks: bool,
+    #[serde(default)]
+    watchdog_ns: u64,
+}
+
+impl From<FlatQueue> for QueueCoalescing {
+    fn from(flat: FlatQueue) -> Self {
+        Self {
+            queue: flat.queue,
+            coalescing: Coalescing {
+                strategy: flat.strategy,
+                delay_ns: flat.delay_ns,
+                frames_max: flat.frames,
+                marks: flat.marks,
+            },
+            watchdog_ns: flat.watchdog_ns,
+        }
     }
 }
 
@@ -174,7 +220,7 @@ impl Default for CoalescingSettings {
 
 /// A change of [`CoalescingSettings`]: fields that are absent stay as they are, and all queues have equal settings from then on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "FlatChange")]
 pub struct CoalescingChange {
     /// What changes in [`CoalescingSettings::all`].
     #[serde(flatten)]
@@ -336,6 +382,37 @@ mod tests {
             serde_json::from_str::<LinkSettings>("{}").unwrap(),
             LinkSettings::default()
         );
+    }
+
+    #[test]
+    fn a_misspelt_field_is_answered_by_the_known_ones() {
+        let link = serde_json::from_str::<LinkChange>(r#"{"loss":1}"#)
+            .unwrap_err()
+            .to_string();
+        for known in [
+            "unknown field `loss`, expected one of `up`",
+            "`queue_bytes`",
+            "`ecn_ns`",
+            "`seed`",
+        ] {
+            assert!(link.contains(known), "{link}");
+        }
+        assert!(!link.contains("queue_max") && !link.contains("ecn_above"), "{link}");
+        let settings = serde_json::from_str::<CoalescingSettings>(r#"{"queue":1}"#);
+        let queue = r#"{"queues":[{"queue":1,"delay_us":1}]}"#;
+        for (refused, known) in [
+            (
+                serde_json::from_str::<CoalescingChange>(r#"{"delay_us":75}"#).unwrap_err(),
+                "unknown field `delay_us`, expected one of `strategy`, `delay_ns`, `frames`, `marks`, `watchdog_ns` at",
+            ),
+            (settings.unwrap_err(), "`watchdog_ns`, `queues` at"),
+            (
+                serde_json::from_str::<CoalescingSettings>(queue).unwrap_err(),
+                "expected one of `queue`, `strategy`, `delay_ns`, `frames`, `marks`, `watchdog_ns` at",
+            ),
+        ] {
+            assert!(refused.to_string().contains(known), "{refused}");
+        }
     }
 
     #[test]
