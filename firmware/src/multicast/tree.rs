@@ -1,4 +1,4 @@
-//! Multicast trees as pure functions of the shape, the number of members and the sender, and the rows of the tables that
+//! Multicast trees as pure functions of the shape, the number of members and the sender, and the table rows that
 //! follow from them (`papers.md` M-BV5).
 //!
 //! Members are numbered by their *rank*, the order of their addresses. In the tree of a sender each has a *place*: its
@@ -120,7 +120,7 @@ impl Row {
     }
 }
 
-/// The rows of the member of rank `own`, one for each sender by rank. `members` is at most [`MEMBERS_MAX`].
+/// The table rows for the member of rank `own`, one for each sender by rank. `members` is at most [`MEMBERS_MAX`].
 pub fn rows(shape: TreeShape, members: usize, own: usize) -> Vec<Row> {
     let members = members.min(MEMBERS_MAX);
     let row = |sender: usize| {

@@ -51,7 +51,7 @@ pub fn head(frame: &mut Bytes) -> &mut [u8; TAG_END] {
     frame.first_chunk_mut().expect("longer than a tag")
 }
 
-/// The table rows of every card, by rank of the card.
+/// Every card's table rows, by rank of the card.
 pub type Trees = Vec<Vec<Row>>;
 
 pub fn trees(shape: TreeShape, members: usize) -> Trees {

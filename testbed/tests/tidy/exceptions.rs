@@ -158,7 +158,7 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
     exception("vnic/src/dataplane/tests/shortcuts.rs batch", STORY),
     exception("vnic/src/dataplane/tests/shortcuts.rs compare", STORY),
     exception(
-        "vnic/src/dataplane/tests/ways.rs each_fault_befalls_as_many_frames_as_is_set_whichever_way_they_take",
+        "vnic/src/dataplane/tests/paths.rs each_fault_befalls_as_many_frames_as_is_set_whichever_way_they_take",
         STORY,
     ),
     exception("vnic/tests/bad_input/attacks.rs Ground::attack", TABLE),

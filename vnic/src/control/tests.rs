@@ -99,7 +99,7 @@ impl Client {
 fn nonsense_gets_one_clear_sentence_and_the_connection_goes_on() {
     let bench = Bench::new();
     let mut client = bench.connect();
-    let table: [(&[u8], &str); 18] = [
+    let table: [(&[u8], &str); 19] = [
         (b"hello", "the line is not JSON"),
         (b"\xff\xfe", "the line is not JSON"),
         (b"{\"op\":\"ping\"", "the line is not JSON"),
@@ -109,12 +109,16 @@ fn nonsense_gets_one_clear_sentence_and_the_connection_goes_on() {
         (b"{\"op\":\"fly\"}", "there is no operation \"fly\""),
         (b"{\"id\":{},\"op\":\"ping\"}", "\"id\" must be"),
         (b"{\"op\":\"ping\",\"port\":\"a\"}", "the field \"port\" is unknown"),
-        (b"{\"op\":\"stats\",\"port\":\"nobody\"}", "there is no port \"nobody\""),
+        (b"{\"op\":\"stats\",\"port\":\"absent\"}", "there is no port \"absent\""),
         (b"{\"op\":\"stats\",\"port\":5}", "\"port\" must be a string"),
         (b"{\"op\":\"coalesce\",\"strategy\":\"stream\"}", "\"port\" is missing"),
         (
             b"{\"op\":\"coalesce\",\"port\":\"a\",\"delay_us\":75}",
-            "unknown field `delay_us`",
+            "coalesce: unknown field `delay_us`, expected one of `strategy`, `delay_ns`",
+        ),
+        (
+            b"{\"op\":\"link\",\"port\":\"a\",\"loss\":1}",
+            "link: unknown field `loss`, expected one of `up`, `rate_bps`",
         ),
         (b"{\"op\":\"link\",\"port\":\"a\",\"loss_ppm\":2000000}", "loss"),
         (

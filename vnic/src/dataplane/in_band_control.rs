@@ -56,7 +56,7 @@ impl DataPlane {
         let kept = (frame.len as usize).min(CONTROL_FRAME_MAX + 1);
         let mut request = [0; CONTROL_FRAME_MAX + 1];
         let request = &mut request[..kept];
-        request.copy_from_slice(&self.forwarding.segments.gather(frame)[..kept]);
+        request.copy_from_slice(&self.forwarding.segments.joined(frame)[..kept]);
         let card = self.card(index);
         if let Some(capture) = &mut card.capture {
             capture.sent(request, now);

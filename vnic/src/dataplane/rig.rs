@@ -112,7 +112,7 @@ impl Rig {
                 aggregate: aggregate.map(str::to_owned),
                 ..Default::default()
             },
-            losses: Default::default(),
+            lost: Default::default(),
         });
         let added = self.plane.trunk_added(usize::from(id.0), self.now);
         added.expect("a trunk that may be in the aggregate");

@@ -15,7 +15,7 @@ pub struct CardCounters {
     pub rx_frames: u64,
     /// Their bytes.
     pub rx_bytes: u64,
-    /// Bytes of frames copied towards this guest, into its memory or on the way to it.
+    /// Bytes of frames copied towards this guest, into its memory or in flight to it.
     pub copied_bytes: u64,
     /// Drops towards the guest.
     pub rx_drops: [u64; RxDrop::ALL.len()],

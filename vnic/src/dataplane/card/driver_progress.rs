@@ -188,7 +188,7 @@ mod tests {
             ..words(10, 0)
         };
         assert_eq!(progress.update(&lazy(4)), 6);
-        assert_eq!(progress.update(&lazy(2)), 6, "an index of before says nothing");
+        assert_eq!(progress.update(&lazy(2)), 6, "an earlier index says nothing");
         assert_eq!(progress.update(&lazy(60_000)), 6, "nor one from nowhere");
         assert_eq!(progress.update(&words(10, 7)), 3);
         assert_eq!(progress.update(&lazy(10)), 0);

@@ -152,7 +152,7 @@ impl Card {
         mtu::fits(longest, self.settings.mtu)
     }
 
-    /// Counts frames on the wire that were dropped together on their way to the guest.
+    /// Counts frames on the wire that were dropped together towards the guest.
     pub fn drop_rx(&mut self, reason: RxDrop, frames: u32, now: Time) {
         self.counters.rx_drops[reason as usize] += u64::from(frames);
         self.firmware.note_dropped(now, reason as u8);

@@ -81,7 +81,7 @@ impl TransmitRing {
         Ok(())
     }
 
-    /// Stops the ring: every taken chain comes back, also those whose frames are still on their way. Returns the next
+    /// Stops the ring: every taken chain comes back, also those whose frames are still in flight. Returns the next
     /// available index.
     pub fn stop(&mut self) -> Option<u16> {
         self.vring = None;

@@ -43,7 +43,7 @@ impl Forwarding {
         self.handle_card_frames(now);
     }
 
-    /// A frame between cards that was under way in the pool reaches the card at `index`.
+    /// A frame between cards that was in flight in the pool reaches the card at `index`.
     pub fn card_frame_arrives(&mut self, index: usize, bytes: &[u8], now: Time) {
         self.forget_card_frames();
         self.wiring.card_frames.push(index, CardFrame::of_bytes(bytes));

@@ -51,7 +51,7 @@ impl Forwarding {
         self.wiring.after_panic(card, now);
     }
 
-    /// A frame that was under way in the pool enters a switch. It is in private memory, so it does not wait in a ring: it waits at
+    /// A frame that was in flight in the pool enters a switch. It is in private memory, so it does not wait in a ring: it waits at
     /// its receiver instead.
     pub fn switch_pooled(&mut self, switch: usize, ingress: PortId, pooled: &Pooled, now: Time) {
         let mut rest = [Piece::EMPTY];

@@ -78,7 +78,7 @@ impl SwitchState {
 /// First bytes of the addresses of switches, which no guest has unless it chooses to.
 const SWITCH_ADDRESS: [u8; 4] = [0x02, 0x57, 0x45, 0x46];
 
-/// The address of a switch: told apart from the cards' by its fifth byte.
+/// The address of a switch: distinguished from those of cards by its fifth byte.
 fn address_of(switch: usize) -> MacAddr {
     let [a, b, c, d] = SWITCH_ADDRESS;
     MacAddr([a, b, c, d, 0x60 + (switch >> 8) as u8, switch as u8])

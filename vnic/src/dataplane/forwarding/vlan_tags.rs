@@ -1,4 +1,4 @@
-//! Frames whose VLAN tag is changed on their way out of a switch, and those that leave by several ports with a tag for each.
+//! Frames whose VLAN tag is changed as they leave a switch, and those that leave by several ports with a tag for each.
 //!
 //! A tag is changed in private memory; what a guest asked of its card (checksum, segmentation) goes along, moved by the tag's
 //! four bytes. Which ports these are is the switch's answer.
@@ -74,6 +74,6 @@ fn retag(frame: &FrameRef<'_>, tag: TagChange, out: &mut [u8]) -> Option<usize> 
         len: tail.len() as u32,
         ..*frame
     };
-    left.gather(tail);
+    left.copy_into(tail);
     Some(len)
 }

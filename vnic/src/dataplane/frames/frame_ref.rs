@@ -81,7 +81,7 @@ impl<'a> FrameRef<'a> {
     }
 
     /// Copies the frame into `out` and returns its bytes; `out` must be long enough.
-    pub fn gather<'b>(&self, out: &'b mut [u8]) -> &'b mut [u8] {
+    pub fn copy_into<'b>(&self, out: &'b mut [u8]) -> &'b mut [u8] {
         let out = &mut out[..self.len as usize];
         let (head, mut tail) = out.split_at_mut(self.inline.len());
         head.copy_from_slice(self.inline);

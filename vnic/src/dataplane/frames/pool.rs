@@ -1,4 +1,4 @@
-//! The pool of frames under way: buffers of a few sizes that are used again, so that steady traffic allocates nothing, and
+//! The pool of frames in flight: buffers of a few sizes that are used again, so that steady traffic allocates nothing, and
 //! the queue of the times at which frames arrive.
 //!
 //! What happens to a frame that arrives is decided elsewhere.
@@ -84,7 +84,7 @@ impl Pooled {
     }
 }
 
-/// The frames under way between the cards and switches of a data plane.
+/// The frames in flight between the cards and switches of a data plane.
 ///
 /// Each sending card has [`RESERVE_BYTES`] of its own, and of the common [`POOL_BYTES_MAX`] at most as much as it leaves
 /// free: one greedy card gets half of it, two get a third each, and there is always something for the next one.
@@ -115,7 +115,7 @@ impl Pool {
     /// Copies `frame` into a buffer as it is, with what is still to be done to it; `None` as in [`copy_of`](Self::copy_of).
     pub fn whole(&mut self, frame: &FrameRef<'_>, stage: Stage) -> Option<Pooled> {
         let mut pooled = self.take(frame.len as usize, frame.header, stage, frame.transit)?;
-        frame.gather(&mut pooled.bytes);
+        frame.copy_into(&mut pooled.bytes);
         Some(pooled)
     }
 

@@ -20,7 +20,7 @@ impl SegmentBuffer {
             each(bytes);
             return true;
         }
-        let bytes = frame.gather(grown(&mut self.whole));
+        let bytes = frame.copy_into(grown(&mut self.whole));
         if frame.header.is_segmented() {
             let Ok(mut segments) = Segments::new(bytes, frame.header) else {
                 return false;
@@ -41,13 +41,13 @@ impl SegmentBuffer {
     /// As [`resolve`](Self::resolve); a frame whose headers do not allow that is handed to `each` as it is.
     pub fn resolve_or_gather(&mut self, frame: &FrameRef<'_>, mut each: impl FnMut(&[u8])) {
         if !self.resolve(frame, &mut each) {
-            each(self.gather(frame));
+            each(self.joined(frame));
         }
     }
 
     /// The bytes of `frame` as its guest handed it over, in one piece.
-    pub fn gather(&mut self, frame: &FrameRef<'_>) -> &mut [u8] {
-        frame.gather(grown(&mut self.whole))
+    pub fn joined(&mut self, frame: &FrameRef<'_>) -> &mut [u8] {
+        frame.copy_into(grown(&mut self.whole))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Draining before an orderly end: nothing more is taken from guests, and what is under way arrives. Frames that guests queue
+//! Draining before an orderly end: nothing more is taken from guests, and what is in flight arrives. Frames that guests queue
 //! meanwhile stay in their rings, for the process that serves these next.
 
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use super::Fabric;
 use crate::dataplane::timers::PortTimer;
 use crate::dataplane::{DataPlane, Runner};
 
-/// How long frames under way are waited for. A link that delays by more than this keeps the rest, which is counted.
+/// How long frames in flight are waited for. A link that delays by more than this keeps the rest, which is counted.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How often a drain checks whether all have arrived: they are moved by the runner's own timers, and the path of a frame should not
 /// bear the cost of a notification that is wanted once in a process's life.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Frames under way. Those that switches send by themselves are not among them: there are always some, and none is missed.
+/// Frames in flight. Those that switches send by themselves are not among them: there are always some, and none is missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnderWay {
     /// On modelled links, in a card that waits for credits of the next one, or before a card that has no buffer for them.
     pub on_links: u64,
-    /// On their way into host memory.
+    /// In flight into host memory.
     pub in_dma: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Waits until nothing is under way, but not for ever; says what still is, and how long that took.
+    /// Waits until nothing is in flight, but not for ever; says what still is, and how long that took.
     pub fn wait(&self) -> (UnderWay, Duration) {
         let began = Instant::now();
         loop {

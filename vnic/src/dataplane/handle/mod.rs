@@ -35,7 +35,7 @@ use crate::dataplane::timers::timers_from;
 use crate::dataplane::wiring::trunk::{Trunk, TrunkOptions};
 use crate::dataplane::{DataPlane, Runner};
 
-/// Tells the fault streams of the two directions apart.
+/// Distinguishes the fault streams of the two directions.
 pub(in crate::dataplane) const SEED_TO_GUEST: u64 = 0;
 pub(in crate::dataplane) const SEED_FROM_GUEST: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -181,7 +181,7 @@ impl Fabric {
                 links,
                 settings: settings.clone(),
                 options: options.clone(),
-                losses: Default::default(),
+                lost: Default::default(),
             });
             plane.trunk_added(usize::from(id.0), now)
         })
@@ -375,7 +375,7 @@ pub(in crate::dataplane) fn link_from(settings: &LinkSettings, stream: u64) -> R
     Ok(config)
 }
 
-/// A seed that no guest can guess, so that none can choose addresses that meet in the switch's table.
+/// A seed that no guest can guess, so that none can choose addresses that collide in the switch's table.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)

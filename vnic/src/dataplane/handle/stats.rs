@@ -16,7 +16,7 @@ use vnicd_protocol::{
     TimerStats, TrafficStats, TxInterruptStats, counts,
 };
 
-/// Names of the feature bits a port may offer.
+/// The names of the feature bits that a port may have.
 const FEATURE_NAMES: [(u32, &str); 15] = [
     (virtio_net::VIRTIO_NET_F_CSUM, "CSUM"),
     (virtio_net::VIRTIO_NET_F_GUEST_CSUM, "GUEST_CSUM"),

@@ -52,7 +52,7 @@ fn lost_of(trunk: &Trunk, from: usize) -> Counts {
         pool_share,
         bad_offload,
         too_many_trunks,
-    } = trunk.losses[from];
+    } = trunk.lost[from];
     let own = [
         ("pool_share", pool_share),
         ("bad_offload", bad_offload),
@@ -210,7 +210,7 @@ fn stp_port_of(port: StpPortStatus) -> StpPortInfo {
 }
 
 impl DataPlane {
-    /// The numbers of the switches that are meant; those of cards that are connected to themselves are nobody's business.
+    /// The numbers of the switches that are meant; those of cards that are connected to themselves are not shown.
     fn switches_named(&self, name: Option<&str>) -> Option<Vec<usize>> {
         let mut found = Vec::new();
         for (index, state) in self.forwarding.switches.iter().enumerate() {

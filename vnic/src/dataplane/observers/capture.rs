@@ -315,7 +315,7 @@ impl CardCapture {
 
     /// The card received `frame` and kept it for itself.
     pub fn kept(&mut self, frame: &FrameRef<'_>, now: Time) {
-        let bytes = self.segments.gather(frame);
+        let bytes = self.segments.joined(frame);
         self.place
             .write(bytes, now, pcapng::Direction::Inbound, Some("for the card"));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ways::TSO4_SHORT;
+use super::paths::TSO4_SHORT;
 use super::{NEEDS_CHECKSUM, introduce, tcp_frame};
 use crate::dataplane::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
 use crate::dataplane::{CaptureReader, Fabric, FabricSettings};
@@ -230,7 +230,7 @@ fn a_capture_changes_nothing_for_the_guests() {
     };
     let (captured, not) = (run(true), run(false));
     assert_eq!(captured, not);
-    assert_eq!(not.1, 0, "held");
+    assert_eq!(not.1, 0, "it waits");
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn when_its_reader_has_gone_a_capture_has_not_been() {
     };
     let _device = fabric.add_port(switch, settings).expect("a port");
     let is_captured = || fabric.runner.with(|plane, _| plane.cards()[0].capture.is_some());
-    let reader = fabric.start_capture(&[], 0).expect("nobody else captures");
+    let reader = fabric.start_capture(&[], 0).expect("no other capture runs");
     assert!(is_captured());
     assert!(fabric.start_capture(&[], 0).is_err());
     drop(reader);

@@ -319,10 +319,10 @@ fn a_frame_that_its_sender_spoils_on_the_way_is_counted_wherever_that_is_noticed
     let (forwarding, now) = (&mut rig.plane.forwarding, rig.now);
     let trunk = Hop::Trunk { trunk: 0, from: 0 };
     forwarding.send_over_trunk(0, fabric::TrunkId(0), &spoiled, now);
-    assert_eq!(forwarding.wiring.trunks[0].losses[0].bad_offload, 1);
+    assert_eq!(forwarding.wiring.trunks[0].lost[0].bad_offload, 1);
     let (wiring, segments) = (&mut forwarding.wiring, &mut forwarding.segments);
     wiring.cross_by_pool(trunk, &spoiled, segments, now);
-    assert_eq!(wiring.trunks[0].losses[0].bad_offload, 2);
+    assert_eq!(wiring.trunks[0].lost[0].bad_offload, 2);
     wiring.cross_by_pool(Hop::ToGuest(guest), &spoiled, segments, now);
     wiring.send_to_card(guest, &spoiled, segments, now);
     assert_eq!(rig.stats(guest).rx.dropped["bad_offload"], 2);

@@ -95,7 +95,7 @@ fn m_ci1_a_copy_waits_for_its_receive_buffer_and_is_given_up_when_none_comes() {
     rig.settle();
     rig.now = rig.now.plus_nanos(WAIT_NS_MAX + 1);
     rig.settle();
-    assert_eq!(rig.completed(1), 1, "nobody waits for ever");
+    assert_eq!(rig.completed(1), 1, "no frame waits for ever");
     assert_eq!(copies(&rig, "failed"), 1);
     assert_eq!(rig.stats(1).rx.dropped["no_buffer"], 1);
 }

@@ -8,11 +8,11 @@ mod links;
 mod loopback;
 mod multicast;
 mod multicast_waits;
+mod paths;
 mod shortcuts;
 mod switches;
 mod timed;
 mod vlans;
-mod ways;
 
 use ether::Time;
 use ether::checksum::{finish, pseudo_header_v4, sum};
@@ -222,7 +222,7 @@ fn a_receiver_without_buffers_holds_the_sender_for_a_moment_then_costs_frames() 
     }
     rig.send(0, 10, &frame(2, 0, 60, 0));
     rig.settle();
-    assert_eq!(rig.completed(0), 0, "held");
+    assert_eq!(rig.completed(0), 0, "it waits");
     assert_eq!(rig.next_due(), Some(rig.now.plus_nanos(WAIT_NS_MAX)));
     rig.now = rig.now.plus_nanos(WAIT_NS_MAX);
     rig.settle();
@@ -259,7 +259,7 @@ fn a_held_frame_goes_on_when_the_receiver_posts_buffers() {
     assert_eq!(
         rig.stats(0).switch["in_frames"] - before,
         1,
-        "held frames are switched once"
+        "waiting frames are switched once"
     );
 }
 

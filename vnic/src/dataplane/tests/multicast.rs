@@ -72,7 +72,7 @@ fn m_bv5_a_packet_spreads_from_card_to_card_copied_once_for_each_guest() {
     // Binary trees: 0 sends to 1 and 2, 1 to 3 and 4.
     let forwarded: Vec<_> = (0..6).map(|guest| count(&rig, guest, "forwarded")).collect();
     assert_eq!(forwarded, [40, 40, 0, 0, 0, 0]);
-    assert_eq!(flooded(&rig), before, "cards know each other's ways");
+    assert_eq!(flooded(&rig), before, "cards know the paths to each other");
 }
 
 #[test]
@@ -143,7 +143,11 @@ fn m_bv5_a_group_is_another_one_on_switches_that_no_trunk_joins() {
     rig.settle();
     let received: Vec<_> = (0..5).map(|guest| rig.received(guest).len()).collect();
     assert_eq!(received, [0, 2, 2, 2, 0]);
-    assert_eq!(flooded(&rig), before, "nobody looks for members that cannot be reached");
+    assert_eq!(
+        flooded(&rig),
+        before,
+        "no card looks for members that cannot be reached"
+    );
     let refused: u64 = (0..5).map(|guest| count(&rig, guest, "refused")).sum();
     assert_eq!(refused, 0);
 }

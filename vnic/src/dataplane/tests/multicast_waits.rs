@@ -93,7 +93,7 @@ fn m_bv5_a_card_on_a_link_with_delay_forwards_while_packets_wait_for_its_guest()
         for (received, guest) in received.iter_mut().zip([2, 3, 4]) {
             *received += rig.received(guest).len() as u16;
         }
-        assert_eq!(received, [index + 1; 3], "guest 1 concerns nobody else");
+        assert_eq!(received, [index + 1; 3], "guest 1 concerns no other guest");
     }
     assert_eq!(count(&rig, 1, "delivered"), u64::from(RING));
     assert_eq!(count(&rig, 1, "no_buffer"), 0, "the others wait for its guest");

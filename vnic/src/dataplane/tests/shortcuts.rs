@@ -10,9 +10,9 @@ use fabric::{LinkCounters, PortCounters};
 
 use super::captures::{Captured, finish};
 use super::card::medium;
+use super::paths::TSO4_SHORT;
 use super::switches::{igmp_report, to_ip_group};
 use super::vlans;
-use super::ways::TSO4_SHORT;
 use super::{NEEDS_CHECKSUM, introduce, tcp_frame};
 use crate::dataplane::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
 use crate::dataplane::route::Condition;
@@ -239,7 +239,7 @@ impl Side {
         }
     }
 
-    /// Puts frames on their senders' rings, and lets everything arrive or (`waits` not) leaves what is under way there.
+    /// Puts frames on their senders' rings, and lets everything arrive or (`waits` not) leaves what is in flight there.
     fn send(&mut self, frames: &[Sent], waits: bool) {
         let mut next = [0; GUESTS];
         for (guest, header, bytes) in frames {
@@ -412,7 +412,7 @@ const SETTINGS: [Setting; 17] = [
         link.jitter_distribution = JitterDistribution::Pareto;
         link.jitter_reorders = true;
     }),
-    ("bursts of losses", |link| {
+    ("bursts of lost frames", |link| {
         link.loss_enter_ppm = 50_000;
         link.loss_leave_ppm = 300_000;
         link.loss_in_burst_ppm = 1_000_000;
@@ -471,7 +471,7 @@ struct Scenario {
     forgotten: Option<Condition>,
 }
 
-/// The same batches on both sides, with captures that come and go, an injector, and settings that change while frames are under way.
+/// Equal batches on both sides, with captures that come and go, an injector, and settings that change while frames are in flight.
 fn compare(scenario: &Scenario) {
     let Scenario {
         what,
@@ -495,7 +495,7 @@ fn compare(scenario: &Scenario) {
             true if random.below(3) > 0 => SEGMENTED,
             _ => random.below(SEGMENTED),
         };
-        // Twice, the settings change under way: what was sent before is small enough to come on top.
+        // Twice, the settings change in flight: what was sent before is small enough to come on top.
         let (is_first, is_second) = (matches!(step, 3 | 5), matches!(step, 4 | 6));
         let frames = batch(&mut random, kind, if is_first || is_second { 60 } else { most });
         let captured = random.below(3) == 0;

@@ -222,16 +222,16 @@ fn frames_that_circle_over_ideal_trunks_end_and_are_counted() {
         rig.settle();
         assert_eq!(rig.completed(0), 1);
         assert!(data(&mut rig, guest).contains(&broadcast(0)));
-        let losses: Vec<_> = rig
+        let lost: Vec<_> = rig
             .plane
             .forwarding
             .wiring
             .trunks
             .iter()
-            .flat_map(|trunk| trunk.losses)
+            .flat_map(|trunk| trunk.lost)
             .collect();
-        let ended: u64 = losses.iter().map(|losses| losses.too_many_trunks).sum();
-        let no_room: u64 = losses.iter().map(|losses| losses.pool_share).sum();
+        let ended: u64 = lost.iter().map(|lost| lost.too_many_trunks).sum();
+        let no_room: u64 = lost.iter().map(|lost| lost.pool_share).sum();
         if trunks == 2 {
             // One circles in each direction, and crosses as many as there are.
             assert_eq!((ended, no_room), (2, 0));
@@ -261,11 +261,10 @@ fn a_long_line_of_switches_is_no_loop() {
     rig.send(guest, 1, &frame(0, 1, 100, 1));
     rig.settle();
     assert_eq!(data(&mut rig, 0), [frame(0, 1, 100, 1)]);
-    let losses = rig.plane.forwarding.wiring.trunks.iter().flat_map(|trunk| trunk.losses);
+    let lost = rig.plane.forwarding.wiring.trunks.iter().flat_map(|trunk| trunk.lost);
     assert!(
-        losses
-            .into_iter()
-            .all(|losses| losses == crate::dataplane::wiring::trunk::TrunkLosses::default())
+        lost.into_iter()
+            .all(|lost| lost == crate::dataplane::wiring::trunk::TrunkLosses::default())
     );
 }
 
@@ -397,7 +396,7 @@ fn a_switch_of_guests_alone_sends_bpdus_from_its_first_port_on() {
     });
     assert!(
         fabric.runner.with(|plane, _| plane.forwarding.switches_due.is_none()),
-        "nobody is there"
+        "no port is there"
     );
     for (number, name) in ["n1", "n2"].into_iter().enumerate() {
         fabric.add_port(switch, named_port(name)).unwrap();
@@ -522,18 +521,18 @@ fn what_switches_send_by_themselves_is_counted_and_missed_by_nobody() {
                 stats.link.to_guest["offered_bytes"],
             )
         };
-        let (given, bytes, offered, offered_bytes) = of_card(&rig);
+        let (given, bytes, admitted, offered_bytes) = of_card(&rig);
         assert!(given > 10);
-        assert_eq!((given, bytes), (offered, offered_bytes), "delay {delay_ns}");
+        assert_eq!((given, bytes), (admitted, offered_bytes), "delay {delay_ns}");
         for trunk in &rig.plane.forwarding.wiring.trunks {
             for (from, (switch, port)) in trunk.ends.into_iter().enumerate() {
                 let counters = rig.plane.forwarding.switches[switch].switch.counters(port);
-                let offered = trunk.links[from].counters().offered_frames;
-                assert_eq!(counters.out_frames + counters.out_control, offered);
+                let admitted = trunk.links[from].counters().offered_frames;
+                assert_eq!(counters.out_frames + counters.out_control, admitted);
                 let (switch, port) = trunk.ends[1 - from];
                 assert_eq!(
                     rig.plane.forwarding.switches[switch].switch.counters(port).in_frames,
-                    offered
+                    admitted
                 );
             }
         }
@@ -582,7 +581,7 @@ fn what_switches_tell_each_other_is_not_under_way_when_all_else_has_arrived() {
     rig.set_trunk(&slow, &slow);
     rig.set_link(0, &slow, &LinkSettings::default());
     rig.stop_receiving(guest);
-    // Until BPDUs are under way on the trunk and to the card.
+    // Until BPDUs are in flight on the trunk and to the card.
     let is_pooled = |rig: &Rig| rig.pooled_bytes() > 0;
     for _ in 0..10_000 {
         wait(&mut rig, 1_000_000);

@@ -135,7 +135,7 @@ impl CardFrames {
             [tail] => CardFrame::new(frame.inline, *tail, frame.len),
             _ => {
                 self.joined.resize(FRAME_LEN_MAX, 0);
-                CardFrame::of_bytes(frame.gather(&mut self.joined))
+                CardFrame::of_bytes(frame.copy_into(&mut self.joined))
             }
         }
     }

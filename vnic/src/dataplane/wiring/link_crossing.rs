@@ -165,7 +165,7 @@ impl Wiring {
                 Loss::Refused(Refused::Rule(rule)) => self.cards[index].fail_rule(rule, now),
                 loss => self.cards[index].drop_rx(loss.at_receiver(), frames, now),
             },
-            Hop::Trunk { trunk, from } => self.trunks[trunk].losses[from].count(loss, frames),
+            Hop::Trunk { trunk, from } => self.trunks[trunk].lost[from].count(loss, frames),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that a frame meets on one hop: cards with their cables, trunks, and the pool of frames under way.
+//! Everything that a frame finds on one hop: cards with their cables, trunks, and the pool of frames in flight.
 //!
 //! Switches are not here: `forwarding` carries out what they decide. Whether a frame goes directly, through the pool or not
 //! at all is decided in `route`.
@@ -32,7 +32,7 @@ pub enum Outcome {
         /// The card's index; there are never more than switch ports.
         card: u32,
     },
-    /// It was handed over, or is under way in the pool, or was dropped and counted: its sender is rid of it.
+    /// It was handed over, or is in flight in the pool, or was dropped and counted: its sender is rid of it.
     Taken,
     /// It stays in its sender's ring until its receiver has a buffer.
     Wait,
@@ -55,7 +55,7 @@ pub struct Wiring {
     pub cards: Vec<Card>,
     /// The trunks, by number.
     pub trunks: Vec<Trunk>,
-    /// Frames under way.
+    /// Frames in flight.
     pub pool: Pool,
     /// Frames between cards that have arrived.
     pub card_frames: CardFrames,
@@ -250,7 +250,7 @@ impl Wiring {
             .iter_mut()
             .position(|card| std::mem::take(&mut card.lifecycle.at_work));
         let Some(blamed) = at_work.or(card) else {
-            tracing::error!("an internal error (a panic) outside any port; frames on their way may be lost");
+            tracing::error!("an internal error (a panic) outside any port; frames in flight may be lost");
             return;
         };
         self.touched.retain(|(touched, _)| *touched != blamed);

@@ -25,7 +25,7 @@ pub struct Trunk {
     /// What it has beyond its links.
     pub options: TrunkOptions,
     /// Frames that do not arrive over it for other reasons than its link's, away from each end.
-    pub losses: [TrunkLosses; 2],
+    pub lost: [TrunkLosses; 2],
 }
 
 /// What a trunk may have beyond its links.
@@ -87,7 +87,7 @@ impl Wiring {
     #[inline]
     pub fn set_out(&mut self, trunk: usize, from: usize, frame: &FrameRef<'_>, frames: u32) -> Option<Transit> {
         if frame.transit.trunks_crossed() >= TRUNKS_CROSSED_MAX.min(self.trunks.len() as u32) {
-            self.trunks[trunk].losses[from].count(Loss::TooManyTrunks, frames);
+            self.trunks[trunk].lost[from].count(Loss::TooManyTrunks, frames);
             return None;
         }
         Some(frame.transit.behind_trunk())

@@ -111,7 +111,7 @@ fn receive(rig: &mut Rig) -> [u64; 3] {
     received
 }
 
-/// Counters of the faulty links together: offered, delivered, and so many with the fault called `name`.
+/// Counters of the faulty links together: admitted, delivered, and so many with the fault called `name`.
 fn counted(rig: &Rig, faulty: Faulty, name: &str) -> [u64; 3] {
     let sum = |links: &[std::collections::BTreeMap<String, u64>]| {
         ["offered_frames", "delivered_frames", name].map(|name| links.iter().map(|link| link[name]).sum())
@@ -182,28 +182,28 @@ fn each_fault_befalls_as_many_frames_as_is_set_whichever_way_they_take() {
                     sent += send(&mut rig, kind, round);
                     received += receive(&mut rig).iter().sum::<u64>();
                 }
-                let [offered, delivered, fault] = counted(&rig, faulty, name);
-                let (offered, fault) = (offered - offered_before, fault - fault_before);
+                let [admitted, delivered, fault] = counted(&rig, faulty, name);
+                let (admitted, fault) = (admitted - offered_before, fault - fault_before);
                 let delivered = delivered - delivered_before;
                 let p = f64::from(ppm) / 1e6;
-                let (mean, deviation) = (offered as f64 * p, (offered as f64 * p * (1.0 - p)).sqrt());
+                let (mean, deviation) = (admitted as f64 * p, (admitted as f64 * p * (1.0 - p)).sqrt());
                 assert!(
                     (fault as f64 - mean).abs() <= 3.0 * deviation,
-                    "{what}: {fault} of {offered}, not {mean:.0}"
+                    "{what}: {fault} of {admitted}, not {mean:.0}"
                 );
                 let twice = if name == "duplicated_frames" { fault } else { 0 };
                 let lost = if name.starts_with("dropped") { fault } else { 0 };
-                assert_eq!(offered + twice - lost, delivered, "{what}");
+                assert_eq!(admitted + twice - lost, delivered, "{what}");
                 if kind == Kind::Group {
                     // Cards say more to each other than guests do to them.
-                    assert!(offered > sent, "{what}: {offered} for {sent}");
+                    assert!(admitted > sent, "{what}: {admitted} for {sent}");
                     continue;
                 }
                 let copies = match (kind, faulty) {
                     (Kind::Flood, Faulty::ToReceiver) => 2,
                     _ => 1,
                 };
-                assert_eq!(offered, copies * sent, "{what}: each frame is asked about once");
+                assert_eq!(admitted, copies * sent, "{what}: each frame is asked about once");
                 let arrives = if kind == Kind::Flood { 2 / copies } else { 1 };
                 assert_eq!(received, arrives * delivered, "{what}");
                 for guest in 1..3 {
