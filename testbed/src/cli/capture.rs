@@ -21,11 +21,15 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::common::{CommonOptions, VerbHelp, act, client, ports};
+use super::common::{CommonOptions, act, client, ports};
 use crate::{report::file::OutFile, supervisor_client::client::Client, vnicd_client::Ends};
 
 /// Capture the frames of cards, in both directions, as pcapng on standard output.
 #[derive(Debug, clap::Args)]
+#[command(add = act(&[
+    ("weft capture n1 -w n1.pcapng", "into a file, until Ctrl-C"),
+    ("weft capture | tshark -r -", "all cards, read by tshark"),
+]))]
 #[command(after_help = dissector_help())]
 pub(super) struct CaptureArgs {
     /// `NODE` or `NODE.ethN` (default: all).
@@ -37,14 +41,6 @@ pub(super) struct CaptureArgs {
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
-
-pub(super) const HELP: VerbHelp = act(
-    "capture",
-    &[
-        ("weft capture n1 -w n1.pcapng", "into a file, until Ctrl-C"),
-        ("weft capture | tshark -r -", "all cards, read by tshark"),
-    ],
-);
 
 /// Describes how Wireshark and tshark decode MXoE and control frames.
 fn dissector_help() -> String {

@@ -17,16 +17,7 @@ use crate::{
     report::{progress::Progress, say, table},
 };
 
-use super::common::{CommonOptions, VerbHelp, here};
-
-/// Check whether this machine can run labs, and say what is missing.
-#[derive(Debug, clap::Args)]
-pub(super) struct CheckArgs {}
-
-pub(super) const HELP: VerbHelp = VerbHelp {
-    json: true,
-    ..here("check", &[("weft check", "check this machine")])
-};
+use super::common::{CommonOptions, NoArgs};
 
 /// Variable that `scripts/weft` sets when it has not built the programs for guests: they are not missing then.
 const NOT_ALL_BUILT: &str = "WEFT_NOT_ALL_BUILT";
@@ -54,7 +45,7 @@ enum State {
 }
 
 /// Prints the findings; fails when a lab could not run.
-pub(super) fn run(options: &CommonOptions) -> Result<ExitCode> {
+pub(super) fn run(options: &CommonOptions, _: &NoArgs) -> Result<ExitCode> {
     let mut findings = vec![processors(), memory()];
     let (qemu, of_qemu) = qemu();
     findings.extend(of_qemu);

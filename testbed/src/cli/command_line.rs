@@ -1,11 +1,12 @@
 //! The command line of `weft`: its verbs in the order in which `--help` shows them. The arguments of each are in the
 //! file of the verb.
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
 use super::{
-    capture, check, common::CommonOptions, completion, console, cp, demo, exec, graph, inventory, lab, link, logs, nic,
-    node, pingall, switch, trunk,
+    capture, check,
+    common::{CommonOptions, NoArgs, NodesArgs, act, here_as_json, show, verb_list},
+    completion, console, cp, demo, exec, graph, inventory, lab, link, logs, nic, node, pingall, switch, trunk,
 };
 
 const EXIT_CODES: &str = "\
@@ -27,37 +28,52 @@ pub struct Cli {
     pub(super) verb: Verb,
 }
 
-/// The verbs of `weft`.
-#[derive(Debug, Subcommand)]
-pub(super) enum Verb {
-    Check(check::CheckArgs),
-    Init(lab::init::InitArgs),
-    Up(lab::up::UpArgs),
-    Deploy(lab::deploy::DeployArgs),
-    Wait(lab::wait::WaitArgs),
-    Ps(lab::ps::PsArgs),
-    Exec(exec::ExecArgs),
-    Cp(cp::CpArgs),
-    Console(console::ConsoleArgs),
-    Logs(logs::LogsArgs),
-    Stop(node::stop::StopArgs),
-    Start(node::start::StartArgs),
-    Restart(node::restart::RestartArgs),
-    Pingall(pingall::PingallArgs),
-    Inventory(inventory::InventoryArgs),
-    Graph(graph::GraphArgs),
-    #[command(subcommand)]
-    Nic(nic::NicVerb),
-    #[command(subcommand)]
-    Link(link::LinkVerb),
-    #[command(subcommand)]
-    Trunk(trunk::TrunkVerb),
-    #[command(subcommand)]
-    Switch(switch::SwitchVerb),
-    Capture(capture::CaptureArgs),
-    Down(lab::down::DownArgs),
-    Save(lab::save::SaveArgs),
-    Clean(lab::clean::CleanArgs),
-    Demo(demo::DemoArgs),
-    Completion(completion::CompletionArgs),
+verb_list! {
+    /// The verbs of `weft`.
+    Verb {
+        /// Check whether this machine can run labs, and say what is missing.
+        #[command(add = here_as_json(&[("weft check", "check this machine")]))]
+        Check(NoArgs) => check::run,
+        Init(lab::init::InitArgs) => lab::init::run,
+        Up(lab::up::UpArgs) => lab::up::run,
+        Deploy(lab::deploy::DeployArgs) => lab::deploy::run,
+        Wait(lab::wait::WaitArgs) => lab::wait::run,
+        /// Show the running labs and their nodes.
+        #[command(visible_aliases = ["inspect", "ls"], add = show(&[
+            ("weft ps", "labs and nodes"),
+            ("weft ps --json", "for programs"),
+        ]))]
+        Ps(NoArgs) => lab::ps::run,
+        Exec(exec::ExecArgs) => exec::run,
+        Cp(cp::CpArgs) => cp::run,
+        Console(console::ConsoleArgs) => console::run,
+        Logs(logs::LogsArgs) => logs::run,
+        Stop(node::stop::StopArgs) => node::stop::run,
+        /// Start stopped nodes.
+        #[command(add = act(&[
+            ("weft start n1", "start it again"),
+            ("weft start all", "all stopped nodes"),
+        ]))]
+        Start(NodesArgs) => node::start::run,
+        /// Shut nodes down and start them again.
+        #[command(add = act(&[("weft restart n1", "shut n1 down and start it")]))]
+        Restart(NodesArgs) => node::restart::run,
+        Pingall(pingall::PingallArgs) => pingall::run,
+        Inventory(inventory::InventoryArgs) => inventory::run,
+        Graph(graph::GraphArgs) => graph::run,
+        #[command(subcommand)]
+        Nic(nic::NicVerb) => nic::NicVerb::run,
+        #[command(subcommand)]
+        Link(link::LinkVerb) => link::LinkVerb::run,
+        #[command(subcommand)]
+        Trunk(trunk::TrunkVerb) => trunk::TrunkVerb::run,
+        #[command(subcommand)]
+        Switch(switch::SwitchVerb) => switch::SwitchVerb::run,
+        Capture(capture::CaptureArgs) => capture::run,
+        Down(lab::down::DownArgs) => lab::down::run,
+        Save(lab::save::SaveArgs) => lab::save::run,
+        Clean(lab::clean::CleanArgs) => lab::clean::run,
+        Demo(demo::DemoArgs) => demo::run,
+        Completion(completion::CompletionArgs) => completion::run,
+    }
 }

@@ -18,7 +18,7 @@ use clap_complete::{
 };
 
 use super::{
-    common::{VerbHelp, here},
+    common::{CommonOptions, here},
     help,
 };
 use crate::{
@@ -29,22 +29,15 @@ use crate::{
 
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
+#[command(add = here(&[
+    ("weft completion bash >> ~/.bashrc", "for bash"),
+    ("weft completion zsh >> ~/.zshrc", "for zsh"),
+    ("weft completion fish > ~/.config/fish/completions/weft.fish", "for fish"),
+]))]
 pub(super) struct CompletionArgs {
     /// The shell.
     shell: clap_complete::Shell,
 }
-
-pub(super) const HELP: VerbHelp = here(
-    "completion",
-    &[
-        ("weft completion bash >> ~/.bashrc", "for bash"),
-        ("weft completion zsh >> ~/.zshrc", "for zsh"),
-        (
-            "weft completion fish > ~/.config/fish/completions/weft.fish",
-            "for fish",
-        ),
-    ],
-);
 
 /// Variable by which a shell's script requests completion.
 const VARIABLE: &str = "WEFT_COMPLETE";
@@ -67,7 +60,7 @@ pub(super) fn answered() -> bool {
 }
 
 /// Writes the script for a shell to standard output.
-pub(super) fn run(args: &CompletionArgs) -> Result<()> {
+pub(super) fn run(_: &CommonOptions, args: &CompletionArgs) -> Result<()> {
     let weft = std::env::current_exe().context("cannot find the running weft")?;
     let weft = weft.to_str().context("the folder of weft is not named in UTF-8")?;
     let shells = Shells::builtins();

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::common::{
-    CommonOptions, VerbHelp, act, agent,
+    CommonOptions, act, agent,
     attached_command::{exit_code, stream, terminal_type},
     check_node, client,
     terminal::{self, RawMode},
@@ -22,6 +22,10 @@ use crate::{
 
 /// Open a shell in a node (end it with Ctrl-D), or its serial line if it has no agent (leave it with Ctrl-]).
 #[derive(Debug, clap::Args)]
+#[command(add = act(&[
+    ("weft console n1", "a shell; Ctrl-D ends it"),
+    ("weft console --serial n1", "the serial line; Ctrl-] leaves it"),
+]))]
 pub(super) struct ConsoleArgs {
     /// The node.
     node: String,
@@ -29,14 +33,6 @@ pub(super) struct ConsoleArgs {
     #[arg(long)]
     serial: bool,
 }
-
-pub(super) const HELP: VerbHelp = act(
-    "console",
-    &[
-        ("weft console n1", "a shell; Ctrl-D ends it"),
-        ("weft console --serial n1", "the serial line; Ctrl-] leaves it"),
-    ],
-);
 
 /// Key that leaves a serial console: Ctrl-], as in telnet and virsh.
 const LEAVE_KEY: u8 = 0x1d;

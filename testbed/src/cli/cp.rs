@@ -14,7 +14,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::common::{CommonOptions, Usage, VerbHelp, act, agent, attached_command::give_up, check_node, client};
+use super::common::{CommonOptions, Usage, act, agent, attached_command::give_up, check_node, client};
 use crate::{
     guest_channel::{ChannelError, GuestChannel},
     interrupted::Interrupted,
@@ -22,6 +22,10 @@ use crate::{
 
 /// Copy a file or folder into a node or out of it.
 #[derive(Debug, clap::Args)]
+#[command(add = act(&[
+    ("weft cp program n1:/root/", "into a node"),
+    ("weft cp -r n1:/var/log .", "a folder out of it"),
+]))]
 pub(super) struct CpArgs {
     /// Accepted for convenience: folders are always copied whole.
     #[arg(short, short_alias = 'R', long)]
@@ -31,14 +35,6 @@ pub(super) struct CpArgs {
     /// Where to: `PATH` or `NODE:PATH`.
     destination: String,
 }
-
-pub(super) const HELP: VerbHelp = act(
-    "cp",
-    &[
-        ("weft cp program n1:/root/", "into a node"),
-        ("weft cp -r n1:/var/log .", "a folder out of it"),
-    ],
-);
 
 /// One side of a copy.
 enum Place<'a> {

@@ -4,11 +4,15 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
 
-use super::common::{CommonOptions, GuestArgs, VerbHelp, here};
+use super::common::{CommonOptions, GuestArgs, here_as_json};
 use crate::demo::{self, DemoOptions};
 
 /// Measure seven interrupt settings between two guests, and explain the result.
 #[derive(Debug, clap::Args)]
+#[command(add = here_as_json(&[
+    ("weft demo", "measure and explain; takes minutes"),
+    ("weft demo --rounds 1 --output quick", "a short one"),
+]))]
 pub(super) struct DemoArgs {
     /// Folder for the results: text, JSON and charts.
     #[arg(short, long, default_value = "weft-demo", value_name = "FOLDER")]
@@ -23,17 +27,6 @@ pub(super) struct DemoArgs {
     #[command(flatten)]
     guests: GuestArgs,
 }
-
-pub(super) const HELP: VerbHelp = VerbHelp {
-    json: true,
-    ..here(
-        "demo",
-        &[
-            ("weft demo", "measure and explain; takes minutes"),
-            ("weft demo --rounds 1 --output quick", "a short one"),
-        ],
-    )
-};
 
 /// Runs the demo.
 pub(super) fn run(options: &CommonOptions, args: &DemoArgs) -> Result<()> {

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Result;
 
-use super::common::{CommonOptions, VerbHelp, client, show};
+use super::common::{CommonOptions, client, show};
 use crate::{
     graph::{self, Format},
     lab::topology::Topology,
@@ -17,6 +17,12 @@ use crate::{
 
 /// Draw a lab: its nodes, switches and cables.
 #[derive(Debug, clap::Args)]
+#[command(add = show(&[
+    ("weft graph", "the running lab as text"),
+    ("weft graph lab.toml --format mermaid", "a lab file for a web page"),
+    ("weft graph --format svg -o lab.svg", "a picture"),
+    ("weft graph --format dot | dot -Tpng -o lab.png", "by Graphviz"),
+]))]
 pub(super) struct GraphArgs {
     /// A lab file (default: the running lab, with its cables as they are set now).
     file: Option<PathBuf>,
@@ -27,16 +33,6 @@ pub(super) struct GraphArgs {
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
-
-pub(super) const HELP: VerbHelp = show(
-    "graph",
-    &[
-        ("weft graph", "the running lab as text"),
-        ("weft graph lab.toml --format mermaid", "a lab file for a web page"),
-        ("weft graph --format svg -o lab.svg", "a picture"),
-        ("weft graph --format dot | dot -Tpng -o lab.png", "by Graphviz"),
-    ],
-);
 
 pub(super) fn run(options: &CommonOptions, args: &GraphArgs) -> Result<()> {
     let topology = match &args.file {

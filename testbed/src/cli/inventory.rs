@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::common::{CommonOptions, VerbHelp, act, client};
+use super::common::{CommonOptions, act, client};
 use crate::lab::topology::Topology;
 
 /// Print the nodes for /etc/hosts, ssh or Ansible.
@@ -15,6 +15,11 @@ use crate::lab::topology::Topology;
 /// ssh and Ansible reach a node through its agent, so its addresses need not be reachable from here. The node needs an ssh server
 /// on port 22, and nc.
 #[derive(Debug, clap::Args)]
+#[command(add = act(&[
+    ("weft inventory", "names and addresses as in /etc/hosts"),
+    ("weft inventory --format ssh > lab.ssh", "then: ssh -F lab.ssh n1"),
+    ("weft inventory --format ansible > lab.yml", "then: ansible -i lab.yml all -m ping"),
+]))]
 pub(super) struct InventoryArgs {
     /// Output format.
     #[arg(long, default_value = "hosts", value_name = "FORMAT")]
@@ -43,18 +48,6 @@ fn user(name: &str) -> Result<String, String> {
     }
     Err("a user's name has up to 32 letters, digits, dots, dashes and underscores, no dash first".to_owned())
 }
-
-pub(super) const HELP: VerbHelp = act(
-    "inventory",
-    &[
-        ("weft inventory", "names and addresses as in /etc/hosts"),
-        ("weft inventory --format ssh > lab.ssh", "then: ssh -F lab.ssh n1"),
-        (
-            "weft inventory --format ansible > lab.yml",
-            "then: ansible -i lab.yml all -m ping",
-        ),
-    ],
-);
 
 pub(super) fn run(options: &CommonOptions, args: &InventoryArgs) -> Result<()> {
     let topology = client(options)?.topology()?;

@@ -4,9 +4,9 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::common::{
-    CommonOptions, Usage, VerbHelp,
+    CommonOptions, NicArgs, Usage,
     cable::{CableArgs, UpDown, cable_columns, link_change},
-    client, ports, show, with_cable,
+    client, ports, show, verb_list, with_cable,
 };
 use crate::{
     lab::topology::NicView,
@@ -15,22 +15,26 @@ use crate::{
     vnicd_client::report::{Direction, LinkChange, LinkSettings, PortLinks},
 };
 
-/// Show and change the cables between cards and switches.
-#[derive(Debug, clap::Subcommand)]
-pub(super) enum LinkVerb {
-    Ls(LsArgs),
-    Set(Box<SetArgs>),
-}
-
-/// Show the cables of all NICs, or of one.
-#[derive(Debug, clap::Args)]
-pub(super) struct LsArgs {
-    /// `NODE` or `NODE.ethN` (default: all).
-    nic: Option<String>,
+verb_list! {
+    /// Show and change the cables between cards and switches.
+    LinkVerb {
+        /// Show the cables of all NICs, or of one.
+        #[command(add = show(&[
+            ("weft link ls", "all cables of cards"),
+            ("weft link ls n1", "the cables of a node"),
+        ]))]
+        Ls(NicArgs) => ls,
+        Set(Box<SetArgs>) => set,
+    }
 }
 
 /// Change a NIC's cable while the lab runs; without options, show it.
 #[derive(Debug, clap::Args)]
+#[command(add = show(&[
+    ("weft link set n1 --rate 100Mbit --delay 5ms", "a slow and long cable"),
+    ("weft link set n1 --loss 1% --direction to-guest", "loss towards the guest"),
+    ("weft link set n1 down", "pull it out"),
+]))]
 pub(super) struct SetArgs {
     /// `NODE.ethN`; `NODE` is enough for a node with one NIC.
     nic: Option<String>,
@@ -55,36 +59,6 @@ enum DirectionArg {
     FromGuest,
 }
 
-/// Help of the verbs about cables of cards.
-pub(super) const HELP: &[VerbHelp] = &[
-    show(
-        "link ls",
-        &[
-            ("weft link ls", "all cables of cards"),
-            ("weft link ls n1", "the cables of a node"),
-        ],
-    ),
-    show(
-        "link set",
-        &[
-            ("weft link set n1 --rate 100Mbit --delay 5ms", "a slow and long cable"),
-            (
-                "weft link set n1 --loss 1% --direction to-guest",
-                "loss towards the guest",
-            ),
-            ("weft link set n1 down", "pull it out"),
-        ],
-    ),
-];
-
-/// Runs a verb about cables of cards.
-pub(super) fn run(options: &CommonOptions, verb: &LinkVerb) -> Result<()> {
-    match verb {
-        LinkVerb::Ls(args) => ls(options, args.nic.as_deref()),
-        LinkVerb::Set(args) => set(options, args),
-    }
-}
-
 /// Changes the cable of one card; without changes, shows the cables of the cards named.
 fn set(options: &CommonOptions, args: &SetArgs) -> Result<()> {
     let direction = match args.direction {
@@ -95,7 +69,7 @@ fn set(options: &CommonOptions, args: &SetArgs) -> Result<()> {
     let client = client(options)?;
     let change = link_change(args.state, &args.change);
     if change == LinkChange::default() {
-        return ls(options, args.nic.as_deref());
+        return show_cables(options, args.nic.as_deref());
     }
     let meant = with_cable(ports(&client, args.nic.as_deref())?);
     let [port] = meant.as_slice() else {
@@ -119,8 +93,12 @@ fn set(options: &CommonOptions, args: &SetArgs) -> Result<()> {
     print_links(options, link_rows(&port.name, &port.switch, links))
 }
 
+fn ls(options: &CommonOptions, args: &NicArgs) -> Result<()> {
+    show_cables(options, args.nic.as_deref())
+}
+
 /// Shows the cables of the cards named.
-fn ls(options: &CommonOptions, target: Option<&str>) -> Result<()> {
+fn show_cables(options: &CommonOptions, target: Option<&str>) -> Result<()> {
     let client = client(options)?;
     let topology = client.topology()?;
     let named = match target {

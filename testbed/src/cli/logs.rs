@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::common::{CommonOptions, Usage, VerbHelp, act, check_node, client};
+use super::common::{CommonOptions, Usage, act, check_node, client};
 use crate::{
     report::say,
     state::{self, StateDir},
@@ -17,6 +17,10 @@ use crate::{
 /// Show a node's serial output, or the log of `vnicd` or of the supervisor (`weft`). Logs of failed labs are kept until `weft
 /// clean`.
 #[derive(Debug, clap::Args)]
+#[command(add = act(&[
+    ("weft logs n1", "what n1 printed on its serial line"),
+    ("weft logs -f vnicd", "the log of the cards as it grows"),
+]))]
 pub(super) struct LogsArgs {
     /// A node, `vnicd` or `weft`.
     what: String,
@@ -24,14 +28,6 @@ pub(super) struct LogsArgs {
     #[arg(short, long)]
     follow: bool,
 }
-
-pub(super) const HELP: VerbHelp = act(
-    "logs",
-    &[
-        ("weft logs n1", "what n1 printed on its serial line"),
-        ("weft logs -f vnicd", "the log of the cards as it grows"),
-    ],
-);
 
 /// Interval at which a log that is followed is polled.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
-use super::common::{CommonOptions, VerbHelp, agent, client, show};
+use super::common::{CommonOptions, agent, client, show};
 use crate::{
     guest_channel::Exec,
     lab::{topology::Topology, units::Span},
@@ -28,6 +28,10 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 
 /// Ping between all pairs of nodes; fail unless all answer.
 #[derive(Debug, clap::Args)]
+#[command(add = show(&[
+    ("weft pingall", "all pairs of nodes"),
+    ("weft pingall --count 10 --timeout 1s", "more requests, a shorter timeout"),
+]))]
 pub(super) struct PingallArgs {
     /// Requests from each node to each address of every other node.
     #[arg(short, long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -36,17 +40,6 @@ pub(super) struct PingallArgs {
     #[arg(short = 'W', long, value_name = "TIME", default_value = "2s")]
     timeout: Span,
 }
-
-pub(super) const HELP: VerbHelp = show(
-    "pingall",
-    &[
-        ("weft pingall", "all pairs of nodes"),
-        (
-            "weft pingall --count 10 --timeout 1s",
-            "more requests, a shorter timeout",
-        ),
-    ],
-);
 
 /// The result of the requests from one node to one address.
 #[derive(Debug, PartialEq, Serialize)]

@@ -4,9 +4,9 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::common::{
-    CommonOptions, VerbHelp,
+    CommonOptions, NoArgs,
     cable::{CableArgs, UpDown, cable_columns, link_change},
-    client, show,
+    client, show, verb_list,
 };
 use crate::{
     lab::topology::{Topology, TrunkView},
@@ -18,19 +18,23 @@ use crate::{
     },
 };
 
-/// Show and change the cables between switches.
-#[derive(Debug, clap::Subcommand)]
-pub(super) enum TrunkVerb {
-    Ls(LsArgs),
-    Set(Box<SetArgs>),
+verb_list! {
+    /// Show and change the cables between switches.
+    TrunkVerb {
+        /// Show the cables between switches.
+        #[command(add = show(&[("weft trunk ls", "cables between switches")]))]
+        Ls(NoArgs) => ls,
+        Set(Box<SetArgs>) => set,
+    }
 }
-
-/// Show the cables between switches.
-#[derive(Debug, clap::Args)]
-pub(super) struct LsArgs {}
 
 /// Change the cable between two switches while the lab runs; without options, show it.
 #[derive(Debug, clap::Args)]
+#[command(add = show(&[
+    ("weft trunk set s1 s2 --rate 1Gbit", "a slower trunk"),
+    ("weft trunk set s1 s2 down", "pull it out"),
+    ("weft trunk set s1 s2 down --number 2", "the second of several"),
+]))]
 pub(super) struct SetArgs {
     /// A switch.
     from: String,
@@ -47,27 +51,6 @@ pub(super) struct SetArgs {
     /// What to change.
     #[command(flatten)]
     change: CableArgs,
-}
-
-/// Help of the verbs about trunks.
-pub(super) const HELP: &[VerbHelp] = &[
-    show("trunk ls", &[("weft trunk ls", "cables between switches")]),
-    show(
-        "trunk set",
-        &[
-            ("weft trunk set s1 s2 --rate 1Gbit", "a slower trunk"),
-            ("weft trunk set s1 s2 down", "pull it out"),
-            ("weft trunk set s1 s2 down --number 2", "the second of several"),
-        ],
-    ),
-];
-
-/// Runs a verb about trunks.
-pub(super) fn run(options: &CommonOptions, verb: &TrunkVerb) -> Result<()> {
-    match verb {
-        TrunkVerb::Ls(_) => ls(options),
-        TrunkVerb::Set(args) => set(options, args),
-    }
 }
 
 /// Changes the cable between two switches; without changes, shows it.
@@ -97,7 +80,7 @@ fn change_trunk(client: &Client, args: &SetArgs) -> Result<TrunkLinks> {
 }
 
 /// Shows all cables between switches.
-fn ls(options: &CommonOptions) -> Result<()> {
+fn ls(options: &CommonOptions, _: &NoArgs) -> Result<()> {
     let trunks = client(options)?.topology()?.trunks;
     let mut rows = Vec::new();
     for (index, trunk) in trunks.iter().enumerate() {

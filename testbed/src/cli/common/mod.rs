@@ -11,8 +11,10 @@ mod node_target;
 mod on_off;
 mod options;
 mod running_lab;
+mod shared_arguments;
 pub(super) mod terminal;
 mod verb_help;
+mod verb_list;
 
 pub(super) use failure::Usage;
 pub(super) use guest_options::GuestArgs;
@@ -21,4 +23,6 @@ pub(super) use node_target::{agent, check_node, nodes_meant};
 pub(super) use on_off::OnOff;
 pub(super) use options::CommonOptions;
 pub(super) use running_lab::client;
-pub(super) use verb_help::{VerbHelp, act, here, show};
+pub(super) use shared_arguments::{NicArgs, NoArgs, NodesArgs, SwitchArgs};
+pub(super) use verb_help::{VerbHelp, act, here, here_as_json, show};
+pub(super) use verb_list::verb_list;

@@ -7,8 +7,10 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::Result;
+
 use super::common::{
-    CommonOptions, Usage, VerbHelp, act, agent,
+    CommonOptions, Usage, act, agent,
     attached_command::{exit_code, stream, terminal_type},
     client, failure, node_pattern, nodes_meant,
     terminal::{self, RawMode},
@@ -20,6 +22,13 @@ use crate::guest_channel::{ChannelError, Exec};
 /// In several nodes it runs in parallel, without standard input, and each line has its node in front. The exit status is that of
 /// the first node, in the order of the lab, whose command failed.
 #[derive(Debug, clap::Args)]
+#[command(add = act(&[
+    ("weft exec n1 -- ping -c 3 n2", "a command in a node"),
+    ("weft exec -it n1 sh", "a shell on a terminal"),
+    ("weft exec all -- ip -br address", "in all nodes at once"),
+    ("weft exec 'n[1-2]' -- uname -r", "in some"),
+    ("weft exec n1 -- sh -c 'cat > /tmp/x' < file", "with input"),
+]))]
 pub(super) struct ExecArgs {
     /// A node, or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
     #[arg(value_name = "NODES")]
@@ -38,22 +47,11 @@ pub(super) struct ExecArgs {
     command: Vec<String>,
 }
 
-pub(super) const HELP: VerbHelp = act(
-    "exec",
-    &[
-        ("weft exec n1 -- ping -c 3 n2", "a command in a node"),
-        ("weft exec -it n1 sh", "a shell on a terminal"),
-        ("weft exec all -- ip -br address", "in all nodes at once"),
-        ("weft exec 'n[1-2]' -- uname -r", "in some"),
-        ("weft exec n1 -- sh -c 'cat > /tmp/x' < file", "with input"),
-    ],
-);
-
 /// Exit code of `exec` when weft itself failed, as in other tools of this kind.
 const EXIT_EXEC_FAILED: u8 = 125;
 
 /// Runs a command in a guest as if it were a local one, or in several in parallel.
-pub(super) fn run(options: &CommonOptions, args: &ExecArgs) -> ExitCode {
+pub(super) fn run(options: &CommonOptions, args: &ExecArgs) -> Result<ExitCode> {
     let exec = Exec {
         argv: args.command.clone(),
         env: terminal_type(args.tty),
@@ -80,7 +78,7 @@ pub(super) fn run(options: &CommonOptions, args: &ExecArgs) -> ExitCode {
             in_parallel::run(&client, nodes, &exec)
         }
     });
-    match status {
+    Ok(match status {
         Ok(code) => code,
         Err(error) => match error.downcast_ref::<ChannelError>() {
             Some(ChannelError::NotStarted { message, not_found }) => {
@@ -92,5 +90,5 @@ pub(super) fn run(options: &CommonOptions, args: &ExecArgs) -> ExitCode {
                 code => code,
             },
         },
-    }
+    })
 }

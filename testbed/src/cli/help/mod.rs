@@ -9,92 +9,41 @@ use clap::{
 };
 
 use super::{
-    capture, check,
     command_line::Cli,
     common::{Usage, VerbHelp},
-    completion, console, cp, demo, exec, graph, inventory, lab, link, logs, nic, node, pingall, switch, trunk,
 };
 
 /// Options by which `weft` starts itself.
 const HIDDEN_OPTIONS: &[&str] = &["--supervise"];
 
-/// The help of every verb. A test runs the first example of each verb that prints JSON.
-const VERBS: &[&[VerbHelp]] = &[
-    &[
-        check::HELP,
-        lab::init::HELP,
-        lab::up::HELP,
-        lab::deploy::HELP,
-        lab::wait::HELP,
-        lab::ps::HELP,
-        exec::HELP,
-        cp::HELP,
-        console::HELP,
-        logs::HELP,
-        node::stop::HELP,
-        node::start::HELP,
-        node::restart::HELP,
-        pingall::HELP,
-        inventory::HELP,
-        graph::HELP,
-        capture::HELP,
-        lab::down::HELP,
-        lab::save::HELP,
-        lab::clean::HELP,
-        demo::HELP,
-        completion::HELP,
-    ],
-    link::HELP,
-    trunk::HELP,
-    switch::HELP,
-];
-
-/// Returns the help of every verb.
-fn verbs() -> impl Iterator<Item = &'static VerbHelp> {
-    VERBS.iter().chain(nic::HELP).copied().flatten()
-}
-
-fn known(path: &str) -> Option<&'static VerbHelp> {
-    verbs().find(|verb| verb.path == path)
-}
-
 /// Makes the command line with all of its help.
 pub(super) fn command() -> Command {
-    dressed(Cli::command(), "")
+    Cli::command().mut_subcommands(dressed)
 }
 
 /// Adds examples to a verb and those below it, and removes options that do not apply there.
-fn dressed(mut command: Command, path: &str) -> Command {
-    let verbs: Vec<_> = command
-        .get_subcommands()
-        .map(|verb| verb.get_name().to_owned())
-        .collect();
-    for verb in &verbs {
-        let path = format!("{path} {verb}").trim().to_owned();
-        command = command.mut_subcommand(verb, |verb| dressed(verb, &path));
-    }
-    if !verbs.is_empty() && !path.is_empty() {
+fn dressed(command: Command) -> Command {
+    let mut command = command.mut_subcommands(dressed);
+    let Some(&help) = command.get::<VerbHelp>() else {
         // A group of verbs shows the first example of each.
-        let firsts = verbs
-            .iter()
-            .filter_map(|verb| known(&format!("{path} {verb}"))?.examples.first());
-        return command.after_long_help(examples(firsts));
-    }
-    let Some(verb) = known(path).filter(|_| verbs.is_empty()) else {
-        return command;
+        let verbs = command.get_subcommands();
+        let firsts: Vec<_> = verbs
+            .filter_map(|verb| verb.get::<VerbHelp>()?.examples.first())
+            .collect();
+        return command.after_long_help(examples(firsts.into_iter()));
     };
     // Hidden options replace those that all verbs have, so that they can be refused with a sentence.
-    if !verb.json {
+    if !help.json {
         command = command.arg(Arg::new("json").long("json").action(ArgAction::SetTrue).hide(true));
     }
-    if !verb.lab {
+    if !help.lab {
         command = command.arg(Arg::new("lab").short('l').long("lab").hide(true));
     }
     let before = command
         .get_after_help()
         .map(|text| format!("{text}\n\n"))
         .unwrap_or_default();
-    command.after_long_help(before + &examples(verb.examples.iter()))
+    command.after_long_help(before + &examples(help.examples.iter()))
 }
 
 /// Renders `Examples:` and a line for each, with its description beside it.
@@ -132,7 +81,8 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
 fn check_options(matches: &ArgMatches) -> Result<()> {
     let mut path = Vec::new();
     let mut given = Vec::new();
-    let mut level = Some(matches);
+    let root = Cli::command();
+    let (mut command, mut level) = (Some(&root), Some(matches));
     while let Some(matches) = level {
         for option in ["json", "lab"] {
             let typed = matches.try_contains_id(option).is_ok()
@@ -141,17 +91,19 @@ fn check_options(matches: &ArgMatches) -> Result<()> {
         }
         level = matches.subcommand().map(|(verb, below)| {
             path.push(verb);
+            command = command.and_then(|command| command.find_subcommand(verb));
             below
         });
     }
-    let path = path.join(" ");
-    let Some(verb) = known(&path) else { return Ok(()) };
+    let Some(help) = command.and_then(Command::get::<VerbHelp>) else {
+        return Ok(());
+    };
     for (option, is_meant, why) in [
-        ("json", verb.json, "prints nothing as JSON"),
-        ("lab", verb.lab, "is about no running lab"),
+        ("json", help.json, "prints nothing as JSON"),
+        ("lab", help.lab, "is about no running lab"),
     ] {
         if given.contains(&option) && !is_meant {
-            return Err(Usage(format!("`weft {path}` {why}: leave --{option} out")).into());
+            return Err(Usage(format!("`weft {}` {why}: leave --{option} out", path.join(" "))).into());
         }
     }
     Ok(())
@@ -175,11 +127,17 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
+/// Collects the help of each verb below a command that is no group of verbs.
+fn verbs(command: &Command) -> Vec<VerbHelp> {
+    let below = command.get_subcommands().flat_map(verbs);
+    command.get::<VerbHelp>().copied().into_iter().chain(below).collect()
+}
+
 /// Returns examples that show something as JSON in the lab of `weft init`, for the tests of whole labs: the words after
 /// `weft`.
 #[must_use]
 pub fn json_examples() -> Vec<&'static str> {
-    let shown = verbs().filter(|verb| verb.json && verb.lab);
+    let shown = verbs(&Cli::command()).into_iter().filter(|verb| verb.json && verb.lab);
     shown
         .filter_map(|verb| verb.examples.first()?.0.strip_prefix("weft "))
         .collect()
@@ -209,7 +167,8 @@ mod tests {
         let mut found = Vec::new();
         leaves(&command, "", &mut found);
         for (path, mut command) in found {
-            let verb = known(&path).unwrap_or_else(|| panic!("add `{path}` with an example to VERBS"));
+            let verb = command.get::<VerbHelp>();
+            let verb = *verb.unwrap_or_else(|| panic!("add an example to the arguments of `{path}`"));
             let help = command.render_long_help().to_string();
             assert!(
                 !verb.examples.is_empty() && help.contains("\nExamples:\n  weft "),
@@ -234,14 +193,6 @@ mod tests {
                 let matches = matches.unwrap_or_else(|error| panic!("{line}: {error}"));
                 Cli::from_arg_matches(&matches).unwrap_or_else(|error| panic!("{line}: {error}"));
                 check_options(&matches).unwrap_or_else(|error| panic!("{line}: {error}"));
-            }
-        }
-        for verb in verbs() {
-            let mut at = &command;
-            for word in verb.path.split(' ') {
-                at = at
-                    .find_subcommand(word)
-                    .unwrap_or_else(|| panic!("there is no verb {} any more", verb.path));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use clap::{Arg, Command};
 
-use super::{command, known};
+use super::{VerbHelp, command};
 use crate::lab::reference::{assert_current, cell};
 
 /// Text of the page before the verbs.
@@ -76,7 +76,7 @@ fn section(path: &str, verb: &Command) -> String {
     if !own.is_empty() {
         text += &format!("\n{own}");
     }
-    let examples = known(path).map_or(&[][..], |verb| verb.examples);
+    let examples = verb.get::<VerbHelp>().map_or(&[][..], |help| help.examples);
     if !examples.is_empty() {
         text += "\n| example | |\n|---|---|\n";
         for (line, what) in examples {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{VerbHelp, here},
+    cli::common::{CommonOptions, here},
     image::Cache,
     report::say,
     state,
@@ -11,21 +11,17 @@ use crate::{
 
 /// Remove stale files of dead labs, logs of failed labs and, with --cache, built images.
 #[derive(Debug, clap::Args)]
+#[command(add = here(&[
+    ("weft clean", "remove files of dead and failed labs"),
+    ("weft clean --cache", "remove built images too"),
+]))]
 pub(in crate::cli) struct CleanArgs {
     /// Remove the built images too.
     #[arg(long)]
     cache: bool,
 }
 
-pub(in crate::cli) const HELP: VerbHelp = here(
-    "clean",
-    &[
-        ("weft clean", "remove files of dead and failed labs"),
-        ("weft clean --cache", "remove built images too"),
-    ],
-);
-
-pub(in crate::cli) fn run(args: &CleanArgs) -> Result<()> {
+pub(in crate::cli) fn run(_: &CommonOptions, args: &CleanArgs) -> Result<()> {
     let running = state::running_labs()?;
     state::forget_ended_labs()?;
     if !running.is_empty() {

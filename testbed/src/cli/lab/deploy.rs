@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::up::{self, UpArgs};
-use crate::cli::common::{CommonOptions, GuestArgs, VerbHelp, here};
+use crate::cli::common::{CommonOptions, GuestArgs, here};
 
 /// Start a lab in the background: `up -d`.
 #[derive(Debug, clap::Args)]
+#[command(add = here(&[("weft deploy lab.toml", "start a lab in the background")]))]
 pub(in crate::cli) struct DeployArgs {
     /// The lab file (default: lab.toml).
     file: Option<PathBuf>,
@@ -19,8 +20,6 @@ pub(in crate::cli) struct DeployArgs {
     #[command(flatten)]
     guests: GuestArgs,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = here("deploy", &[("weft deploy lab.toml", "start a lab in the background")]);
 
 impl DeployArgs {
     /// Returns the arguments of `up` that do the same.

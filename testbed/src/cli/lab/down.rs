@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, act, client},
+    cli::common::{CommonOptions, act, client},
     report::say,
     state::{self, StateDir},
     supervisor_client::client::Client,
@@ -11,17 +11,16 @@ use crate::{
 
 /// Stop a lab.
 #[derive(Debug, clap::Args)]
+#[command(add = act(&[
+    ("weft down", "stop the lab"),
+    ("weft down --all", "stop all labs"),
+]))]
 #[command(visible_alias = "destroy")]
 pub(in crate::cli) struct DownArgs {
     /// Stop all labs.
     #[arg(long)]
     all: bool,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = act(
-    "down",
-    &[("weft down", "stop the lab"), ("weft down --all", "stop all labs")],
-);
 
 pub(in crate::cli) fn run(options: &CommonOptions, args: &DownArgs) -> Result<()> {
     let clients = if args.all {

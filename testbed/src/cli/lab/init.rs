@@ -8,12 +8,16 @@ use std::{
 use anyhow::{Result, bail};
 
 use crate::{
-    cli::common::{VerbHelp, here},
+    cli::common::{CommonOptions, here},
     report::{file::OutFile, say},
 };
 
 /// Write an example lab file.
 #[derive(Debug, clap::Args)]
+#[command(add = here(&[
+    ("weft init", "write lab.toml: two nodes on a switch"),
+    ("weft init course.toml", "write another file"),
+]))]
 pub(in crate::cli) struct InitArgs {
     /// File to write.
     #[arg(default_value = "lab.toml")]
@@ -23,19 +27,11 @@ pub(in crate::cli) struct InitArgs {
     force: bool,
 }
 
-pub(in crate::cli) const HELP: VerbHelp = here(
-    "init",
-    &[
-        ("weft init", "write lab.toml: two nodes on a switch"),
-        ("weft init course.toml", "write another file"),
-    ],
-);
-
 /// Text of the example.
 const EXAMPLE: &str = include_str!("example.toml");
 
 /// Writes the example.
-pub(in crate::cli) fn run(args: &InitArgs) -> Result<()> {
+pub(in crate::cli) fn run(_: &CommonOptions, args: &InitArgs) -> Result<()> {
     init(&args.file, args.force)
 }
 

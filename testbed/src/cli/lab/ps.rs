@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, client, show},
+    cli::common::{CommonOptions, NoArgs, client},
     report::{
         say,
         table::{self, Columns},
@@ -15,16 +15,6 @@ use crate::{
         protocol::{LabStatus, NodeStatus},
     },
 };
-
-/// Show the running labs and their nodes.
-#[derive(Debug, clap::Args)]
-#[command(visible_aliases = ["inspect", "ls"])]
-pub(in crate::cli) struct PsArgs {}
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "ps",
-    &[("weft ps", "labs and nodes"), ("weft ps --json", "for programs")],
-);
 
 /// A node with the values that it shares with the others of its lab.
 #[derive(Serialize)]
@@ -78,7 +68,7 @@ fn nodes_text(status: &LabStatus) -> String {
     table::text(&status.nodes, &columns)
 }
 
-pub(in crate::cli) fn run(options: &CommonOptions) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, _: &NoArgs) -> Result<()> {
     let mut rows = Vec::new();
     let labs = match &options.lab {
         Some(_) => vec![client(options)?.state().lab().to_owned()],

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, client, show},
+    cli::common::{CommonOptions, client, show},
     report::{progress::Progress, say, table},
     supervisor_client::protocol::Request,
 };
@@ -27,6 +27,11 @@ use crate::{
 ///
 /// Nodes that boot a disk of their own, or that mount folders of this machine, cannot be saved.
 #[derive(Debug, clap::Args)]
+#[command(add = show(&[
+    ("weft save", "save to LAB.save and keep running"),
+    ("weft save --stop before-the-exam", "save and stop the lab"),
+    ("weft save --force", "replace the previous save"),
+]))]
 pub(in crate::cli) struct SaveArgs {
     /// The folder to write (default: LAB.save). It needs about as much space as the guests' memory.
     #[arg(value_name = "FOLDER")]
@@ -38,15 +43,6 @@ pub(in crate::cli) struct SaveArgs {
     #[arg(long)]
     stop: bool,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "save",
-    &[
-        ("weft save", "save to LAB.save and keep running"),
-        ("weft save --stop before-the-exam", "save and stop the lab"),
-        ("weft save --force", "replace the previous save"),
-    ],
-);
 
 pub(in crate::cli) fn run(options: &CommonOptions, args: &SaveArgs) -> Result<()> {
     let client = client(options)?;

@@ -11,7 +11,7 @@ use super::{
     restore::restore,
 };
 use crate::{
-    cli::common::{CommonOptions, GuestArgs, VerbHelp, here},
+    cli::common::{CommonOptions, GuestArgs, here_as_json},
     lab::{Lab, plan},
     lab_file, prepare,
     report::progress::Progress,
@@ -26,6 +26,13 @@ use crate::{
 /// changed, and everything else keeps running. Settings that were changed meanwhile (`weft link set`, `nicctl`) return to those of
 /// the file. Nodes whose guests would see a change (memory, MTU, …) are restarted.
 #[derive(Debug, clap::Args)]
+#[command(add = here_as_json(&[
+    ("weft up", "start the lab of lab.toml; Ctrl-C ends it"),
+    ("weft up -d course.toml", "leave it running"),
+    ("weft up --dry-run", "show what a changed file would change"),
+    ("weft up -d --accel tcg", "emulate the guests even if KVM works"),
+    ("weft up -d --restore pair.save", "continue a saved lab"),
+]))]
 pub(in crate::cli) struct UpArgs {
     /// The lab file.
     #[arg(default_value = "lab.toml")]
@@ -51,20 +58,6 @@ pub(in crate::cli) struct UpArgs {
     #[arg(long, hide = true)]
     pub(super) supervise: bool,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = VerbHelp {
-    json: true,
-    ..here(
-        "up",
-        &[
-            ("weft up", "start the lab of lab.toml; Ctrl-C ends it"),
-            ("weft up -d course.toml", "leave it running"),
-            ("weft up --dry-run", "show what a changed file would change"),
-            ("weft up -d --accel tcg", "emulate the guests even if KVM works"),
-            ("weft up -d --restore pair.save", "continue a saved lab"),
-        ],
-    )
-};
 
 /// Starts a lab, or reconciles one that runs with its file.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &UpArgs) -> Result<()> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, act, check_node, client},
+    cli::common::{CommonOptions, act, check_node, client},
     lab::units::Span,
     report::progress::Progress,
     supervisor_client::{
@@ -16,6 +16,10 @@ use crate::{
 
 /// Wait until nodes are ready.
 #[derive(Debug, clap::Args)]
+#[command(add = act(&[
+    ("weft wait", "until all nodes with weft-agent are ready"),
+    ("weft wait n1 n2 --timeout 300s", "for nodes that boot slowly"),
+]))]
 pub(in crate::cli) struct WaitArgs {
     /// Nodes (default: all that run weft-agent).
     nodes: Vec<String>,
@@ -23,14 +27,6 @@ pub(in crate::cli) struct WaitArgs {
     #[arg(long, default_value = "120s")]
     timeout: Span,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = act(
-    "wait",
-    &[
-        ("weft wait", "until all nodes with weft-agent are ready"),
-        ("weft wait n1 n2 --timeout 300s", "for nodes that boot slowly"),
-    ],
-);
 
 /// Waits for the nodes that are named, or for all that run weft-agent.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &WaitArgs) -> Result<()> {

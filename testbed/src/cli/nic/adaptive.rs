@@ -4,22 +4,13 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{CommonOptions, Named, VerbHelp, client, show, stats},
+    cli::common::{CommonOptions, Named, NicArgs, client, stats},
     lab::units::Span,
     report::table::{self, Columns},
     vnicd_client::report::AdaptiveStats,
 };
 
-/// Show what adaptive moderation measured and chose, for each receive queue that uses it.
-#[derive(Debug, clap::Args)]
-pub(in crate::cli) struct AdaptiveArgs {
-    /// `NODE` or `NODE.ethN` (default: all).
-    nic: Option<String>,
-}
-
-pub(in crate::cli) const HELP: VerbHelp = show("nic adaptive", &[("weft nic adaptive n1", "rate and delay in force")]);
-
-pub(in crate::cli) fn run(options: &CommonOptions, args: &AdaptiveArgs) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, args: &NicArgs) -> Result<()> {
     let mut rows = Vec::new();
     for card in stats(&client(options)?, args.nic.as_deref())? {
         let named = |settings| Named {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{CommonOptions, Named, OnOff, VerbHelp, client, ports, show},
+    cli::common::{CommonOptions, Named, OnOff, client, ports, show},
     lab::{
         settings::{FRAMES_MAX, coalescing_delay_argument},
         units::Span,
@@ -15,6 +15,11 @@ use crate::{
 
 /// Show or change when a card interrupts its guest.
 #[derive(Debug, clap::Args)]
+#[command(add = show(&[
+    ("weft nic coalesce n1", "what is set"),
+    ("weft nic coalesce n1 open-mx --delay 1ms", "another strategy"),
+    ("weft nic coalesce n1.eth0 timeout --delay 75us --frames 32", "with a count limit"),
+]))]
 pub(in crate::cli) struct CoalesceArgs {
     /// `NODE` or `NODE.ethN`.
     nic: String,
@@ -30,18 +35,6 @@ pub(in crate::cli) struct CoalesceArgs {
     #[arg(long)]
     marks: Option<OnOff>,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "nic coalesce",
-    &[
-        ("weft nic coalesce n1", "what is set"),
-        ("weft nic coalesce n1 open-mx --delay 1ms", "another strategy"),
-        (
-            "weft nic coalesce n1.eth0 timeout --delay 75us --frames 32",
-            "with a count limit",
-        ),
-    ],
-);
 
 pub(in crate::cli) fn run(options: &CommonOptions, args: &CoalesceArgs) -> Result<()> {
     let mut change = CoalescingChange::default();

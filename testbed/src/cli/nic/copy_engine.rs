@@ -3,28 +3,13 @@
 use anyhow::{Result, bail};
 
 use crate::{
-    cli::common::{CommonOptions, Named, VerbHelp, client, show, stats},
+    cli::common::{CommonOptions, Named, NicArgs, client, stats},
     report::table::{self, Columns},
     vnicd_client::report::{Counts, PortStats},
 };
 
-/// Show the copies of cards that are connected to themselves.
-#[derive(Debug, clap::Args)]
-pub(in crate::cli) struct CopyEngineArgs {
-    /// `NODE` or `NODE.ethN` (default: all).
-    nic: Option<String>,
-}
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "nic copy-engine",
-    &[(
-        "weft nic copy-engine",
-        "copies of cards that are connected to themselves",
-    )],
-);
-
 /// Shows the copy engines of the cards named.
-pub(in crate::cli) fn run(options: &CommonOptions, args: &CopyEngineArgs) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, args: &NicArgs) -> Result<()> {
     let target = args.nic.as_deref();
     let counted = |card: PortStats| {
         Some(Named {

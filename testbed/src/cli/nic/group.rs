@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, client, ports, show, with_cable},
+    cli::common::{CommonOptions, client, ports, show, with_cable},
     report::table::{self, Columns},
     supervisor_client::client::Client,
     vnicd_client::{
@@ -17,8 +17,10 @@ use crate::{
 #[derive(Debug, clap::Subcommand)]
 pub(in crate::cli) enum GroupVerb {
     /// Show the groups: members, their children in the tree, and counters.
+    #[command(add = show(&[("weft nic group list", "groups and their members")]))]
     List,
     /// Add a card to a group.
+    #[command(add = show(&[("weft nic group join n1 7", "add n1's card to group 7")]))]
     Join {
         /// `NODE` or `NODE.ethN`.
         nic: String,
@@ -27,6 +29,7 @@ pub(in crate::cli) enum GroupVerb {
         group: u16,
     },
     /// Remove a card from a group.
+    #[command(add = show(&[("weft nic group leave n1 7", "remove it again")]))]
     Leave {
         /// `NODE` or `NODE.ethN`.
         nic: String,
@@ -35,6 +38,7 @@ pub(in crate::cli) enum GroupVerb {
         group: u16,
     },
     /// Choose the shape of a group's trees; this restarts the group.
+    #[command(add = show(&[("weft nic group tree 7 chain", "another tree for group 7")]))]
     Tree {
         /// Number of the group.
         #[arg(value_parser = clap::value_parser!(u16).range(1..))]
@@ -44,19 +48,6 @@ pub(in crate::cli) enum GroupVerb {
         shape: String,
     },
 }
-
-pub(in crate::cli) const HELP: &[VerbHelp] = &[
-    show("nic group list", &[("weft nic group list", "groups and their members")]),
-    show(
-        "nic group join",
-        &[("weft nic group join n1 7", "add n1's card to group 7")],
-    ),
-    show("nic group leave", &[("weft nic group leave n1 7", "remove it again")]),
-    show(
-        "nic group tree",
-        &[("weft nic group tree 7 chain", "another tree for group 7")],
-    ),
-];
 
 /// A table row: a member of a group, with the counters of its card.
 #[derive(Serialize)]

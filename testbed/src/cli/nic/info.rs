@@ -3,27 +3,12 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, client, ports, show},
+    cli::common::{CommonOptions, NicArgs, client, ports},
     report::table::{self, Columns},
     vnicd_client::report::PortInfo,
 };
 
-/// Show connection, rings and offloads.
-#[derive(Debug, clap::Args)]
-pub(in crate::cli) struct InfoArgs {
-    /// `NODE` or `NODE.ethN` (default: all).
-    nic: Option<String>,
-}
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "nic info",
-    &[
-        ("weft nic info", "all cards"),
-        ("weft nic info n1", "the cards of a node"),
-    ],
-);
-
-pub(in crate::cli) fn run(options: &CommonOptions, args: &InfoArgs) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, args: &NicArgs) -> Result<()> {
     let rows = ports(&client(options)?, args.nic.as_deref())?;
     let columns = Columns::<PortInfo>::default()
         .words("NIC", |row| row.name.clone())

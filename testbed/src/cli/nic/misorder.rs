@@ -4,13 +4,17 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::{
-    cli::common::{CommonOptions, Named, VerbHelp, client, ports, show, with_cable},
+    cli::common::{CommonOptions, Named, client, ports, show, with_cable},
     report::table::{self, Columns},
     vnicd_client::report::MisorderChange,
 };
 
 /// Show or change how early in outgoing medium messages the card puts the latency mark.
 #[derive(Debug, clap::Args)]
+#[command(add = show(&[
+    ("weft nic misorder n1", "settings and counters"),
+    ("weft nic misorder n1 3", "mark three fragments early"),
+]))]
 #[command(
     after_help = "The frames keep their order. To reorder frames: weft link set NIC --reorder 5% --reorder-delay 50us"
 )]
@@ -21,14 +25,6 @@ pub(in crate::cli) struct MisorderArgs {
     #[arg(value_parser = clap::value_parser!(u8).range(0..=i64::from(firmware::MISORDER_DEGREE_MAX)))]
     degree: Option<u8>,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "nic misorder",
-    &[
-        ("weft nic misorder n1", "settings and counters"),
-        ("weft nic misorder n1 3", "mark three fragments early"),
-    ],
-);
 
 #[derive(Serialize)]
 struct MisorderRow {

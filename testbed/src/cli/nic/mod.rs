@@ -14,63 +14,40 @@ mod trace;
 mod vlan;
 mod watchdog;
 
-use anyhow::Result;
+use super::common::{NicArgs, show, verb_list};
 
-use super::common::{CommonOptions, VerbHelp};
-
-/// Show and change the programmable cards.
-#[derive(Debug, clap::Subcommand)]
-pub(super) enum NicVerb {
-    Stats(stats::StatsArgs),
-    Coalesce(coalesce::CoalesceArgs),
-    Steering(steering::SteeringArgs),
-    Misorder(misorder::MisorderArgs),
-    Vlan(vlan::VlanArgs),
-    Queues(queues::QueuesArgs),
-    Adaptive(adaptive::AdaptiveArgs),
-    Watchdog(watchdog::WatchdogArgs),
-    #[command(subcommand)]
-    Group(group::GroupVerb),
-    Trace(trace::TraceArgs),
-    Reload(reload::ReloadArgs),
-    CopyEngine(copy_engine::CopyEngineArgs),
-    Info(info::InfoArgs),
-}
-
-/// Help of the verbs about cards.
-pub(super) const HELP: &[&[VerbHelp]] = &[
-    &[
-        stats::HELP,
-        coalesce::HELP,
-        steering::HELP,
-        misorder::HELP,
-        vlan::HELP,
-        queues::HELP,
-        adaptive::HELP,
-        watchdog::HELP,
-        trace::HELP,
-        reload::HELP,
-        copy_engine::HELP,
-        info::HELP,
-    ],
-    group::HELP,
-];
-
-/// Runs a verb about cards.
-pub(super) fn run(options: &CommonOptions, verb: &NicVerb) -> Result<()> {
-    match verb {
-        NicVerb::Stats(args) => stats::run(options, args),
-        NicVerb::Coalesce(args) => coalesce::run(options, args),
-        NicVerb::Steering(args) => steering::run(options, args),
-        NicVerb::Misorder(args) => misorder::run(options, args),
-        NicVerb::Vlan(args) => vlan::run(options, args),
-        NicVerb::Queues(args) => queues::run(options, args),
-        NicVerb::Adaptive(args) => adaptive::run(options, args),
-        NicVerb::Watchdog(args) => watchdog::run(options, args),
-        NicVerb::Group(args) => group::run(options, args),
-        NicVerb::Trace(args) => trace::run(options, args),
-        NicVerb::Reload(args) => reload::run(options, args),
-        NicVerb::CopyEngine(args) => copy_engine::run(options, args),
-        NicVerb::Info(args) => info::run(options, args),
+verb_list! {
+    /// Show and change the programmable cards.
+    NicVerb {
+        /// Show frames, drops, and interrupts with their reasons.
+        #[command(add = show(&[
+            ("weft nic stats", "all cards"),
+            ("weft nic stats n1.eth0 --json", "every counter of one"),
+        ]))]
+        Stats(NicArgs) => stats::run,
+        Coalesce(coalesce::CoalesceArgs) => coalesce::run,
+        Steering(steering::SteeringArgs) => steering::run,
+        Misorder(misorder::MisorderArgs) => misorder::run,
+        Vlan(vlan::VlanArgs) => vlan::run,
+        /// Show the counters of each receive queue.
+        #[command(add = show(&[("weft nic queues n1", "counters of each receive queue")]))]
+        Queues(NicArgs) => queues::run,
+        /// Show what adaptive moderation measured and chose, for each receive queue that uses it.
+        #[command(add = show(&[("weft nic adaptive n1", "rate and delay in force")]))]
+        Adaptive(NicArgs) => adaptive::run,
+        Watchdog(watchdog::WatchdogArgs) => watchdog::run,
+        #[command(subcommand)]
+        Group(group::GroupVerb) => group::run,
+        Trace(trace::TraceArgs) => trace::run,
+        Reload(reload::ReloadArgs) => reload::run,
+        /// Show the copies of cards that are connected to themselves.
+        #[command(add = show(&[("weft nic copy-engine", "copies of cards that are connected to themselves")]))]
+        CopyEngine(NicArgs) => copy_engine::run,
+        /// Show connection, rings and offloads.
+        #[command(add = show(&[
+            ("weft nic info", "all cards"),
+            ("weft nic info n1", "the cards of a node"),
+        ]))]
+        Info(NicArgs) => info::run,
     }
 }

@@ -3,24 +3,12 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{CommonOptions, Named, VerbHelp, client, show, stats},
+    cli::common::{CommonOptions, Named, NicArgs, client, stats},
     report::table::{self, Columns},
     vnicd_client::report::QueueStats,
 };
 
-/// Show the counters of each receive queue.
-#[derive(Debug, clap::Args)]
-pub(in crate::cli) struct QueuesArgs {
-    /// `NODE` or `NODE.ethN` (default: all).
-    nic: Option<String>,
-}
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "nic queues",
-    &[("weft nic queues n1", "counters of each receive queue")],
-);
-
-pub(in crate::cli) fn run(options: &CommonOptions, args: &QueuesArgs) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, args: &NicArgs) -> Result<()> {
     let mut rows = Vec::new();
     for card in stats(&client(options)?, args.nic.as_deref())? {
         let named = |settings| Named {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, act, client},
+    cli::common::{CommonOptions, act, client},
     programs,
     report::say,
     supervisor_client::protocol::{ReloadReport, Request, VnicdBuild},
@@ -16,15 +16,11 @@ use crate::{
 /// The new vnicd is tried first; if it does not start, the running one continues. Guests have no network until their QEMU has
 /// reconnected, a second at most.
 #[derive(Debug, clap::Args)]
+#[command(add = act(&[("weft nic reload", "replace vnicd with the one just built")]))]
 pub(in crate::cli) struct ReloadArgs {
     /// The new vnicd, such as target/course/vnicd (default: the one beside this weft, or in $WEFT_BIN_DIR).
     program: Option<PathBuf>,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = act(
-    "nic reload",
-    &[("weft nic reload", "replace vnicd with the one just built")],
-);
 
 /// Swaps in `program`, or the `vnicd` beside this `weft` (or in `$WEFT_BIN_DIR`), and reports the cost.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &ReloadArgs) -> Result<()> {

@@ -3,27 +3,12 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, client, show, stats},
+    cli::common::{CommonOptions, NicArgs, client, stats},
     report::table::{self, Columns},
     vnicd_client::report::{Counts, PortStats},
 };
 
-/// Show frames, drops, and interrupts with their reasons.
-#[derive(Debug, clap::Args)]
-pub(in crate::cli) struct StatsArgs {
-    /// `NODE` or `NODE.ethN` (default: all).
-    nic: Option<String>,
-}
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "nic stats",
-    &[
-        ("weft nic stats", "all cards"),
-        ("weft nic stats n1.eth0 --json", "every counter of one"),
-    ],
-);
-
-pub(in crate::cli) fn run(options: &CommonOptions, args: &StatsArgs) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, args: &NicArgs) -> Result<()> {
     let rows = stats(&client(options)?, args.nic.as_deref())?;
     let dropped = |counts: &Counts| counts.values().sum::<u64>();
     let columns = Columns::<PortStats>::default()

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anyhow::{Context, Result};
 
 use crate::{
-    cli::common::{CommonOptions, Named, VerbHelp, client, ports, show, with_cable},
+    cli::common::{CommonOptions, Named, client, ports, show, with_cable},
     lab::SteeringMode,
     report::table::{self, Columns},
     vnicd_client::report::{QueueTable, SteeringChange, SteeringSettings},
@@ -13,6 +13,10 @@ use crate::{
 
 /// Show or change which receive queue a frame goes to.
 #[derive(Debug, clap::Args)]
+#[command(add = show(&[
+    ("weft nic steering n1", "what is set"),
+    ("weft nic steering n1 endpoint --endpoints 0,1", "by MX endpoint"),
+]))]
 pub(in crate::cli) struct SteeringArgs {
     /// `NODE` or `NODE.ethN`.
     nic: String,
@@ -25,14 +29,6 @@ pub(in crate::cli) struct SteeringArgs {
     #[arg(long, value_name = "QUEUES", value_parser = queue_list_argument)]
     indirection: Option<QueueList>,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "nic steering",
-    &[
-        ("weft nic steering n1", "what is set"),
-        ("weft nic steering n1 endpoint --endpoints 0,1", "by MX endpoint"),
-    ],
-);
 
 /// A list of queues on the command line; an empty one means an even distribution.
 #[derive(Clone, Debug, PartialEq, Eq)]

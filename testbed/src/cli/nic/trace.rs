@@ -15,7 +15,7 @@ use signal_hook::{
 };
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, client, ports, show},
+    cli::common::{CommonOptions, client, ports, show},
     lab::port_name,
     report::{file::OutFile, say},
     supervisor_client::client::Client,
@@ -31,6 +31,11 @@ use crate::{
 /// Switches the cards' flight recorders on, and off again after --seconds or with Ctrl-C. Then writes the events to standard
 /// output.
 #[derive(Debug, clap::Args)]
+#[command(add = show(&[
+    ("weft nic trace n1 --seconds 1", "one second, as JSON"),
+    ("weft nic trace n1 --seconds 5 --out n1.json", "for https://ui.perfetto.dev"),
+    ("weft nic trace n1 --card 0 --format text", "as lines, until Ctrl-C"),
+]))]
 pub(in crate::cli) struct TraceArgs {
     /// `NODE`, or `NODE.ethN`.
     node: String,
@@ -62,18 +67,6 @@ enum TraceFormat {
     /// Lines of text.
     Text,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "nic trace",
-    &[
-        ("weft nic trace n1 --seconds 1", "one second, as JSON"),
-        (
-            "weft nic trace n1 --seconds 5 --out n1.json",
-            "for https://ui.perfetto.dev",
-        ),
-        ("weft nic trace n1 --card 0 --format text", "as lines, until Ctrl-C"),
-    ],
-);
 
 /// Records until the time is over, Ctrl-C, or a card has recorded as many events as are kept; then writes them.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &TraceArgs) -> Result<()> {

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, client, ports, show, with_cable},
+    cli::common::{CommonOptions, client, ports, show, with_cable},
     report::{
         table::{self, Columns},
         vlan::{tagged, untagged},
@@ -14,6 +14,12 @@ use crate::{
 
 /// Show or change the VLANs of a card at its switch.
 #[derive(Debug, clap::Args)]
+#[command(add = show(&[
+    ("weft nic vlan n1", "its VLANs"),
+    ("weft nic vlan n1 10", "an access port of VLAN 10"),
+    ("weft nic vlan n1 none --tagged 10,20", "only frames with tags"),
+    ("weft nic vlan n1 default", "as if it had none"),
+]))]
 pub(in crate::cli) struct VlanArgs {
     /// `NODE` or `NODE.ethN`.
     nic: String,
@@ -25,16 +31,6 @@ pub(in crate::cli) struct VlanArgs {
     #[arg(long, value_name = "LIST")]
     tagged: Option<VlanList>,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "nic vlan",
-    &[
-        ("weft nic vlan n1", "its VLANs"),
-        ("weft nic vlan n1 10", "an access port of VLAN 10"),
-        ("weft nic vlan n1 none --tagged 10,20", "only frames with tags"),
-        ("weft nic vlan n1 default", "as if it had none"),
-    ],
-);
 
 /// The VLANs of a NIC at its switch.
 #[derive(Serialize)]

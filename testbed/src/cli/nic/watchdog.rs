@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, client, ports, show},
+    cli::common::{CommonOptions, client, ports, show},
     lab::units::Span,
     report::table::{self, Columns},
     supervisor_client::protocol::Request,
@@ -13,6 +13,11 @@ use crate::{
 
 /// Show or set the polling watchdog, which interrupts a guest only if it does not poll.
 #[derive(Debug, clap::Args)]
+#[command(add = show(&[
+    ("weft nic watchdog n1", "settings and counters"),
+    ("weft nic watchdog n1 100us", "instead of the timeout"),
+    ("weft nic watchdog n1 off", "back to the timeout"),
+]))]
 pub(in crate::cli) struct WatchdogArgs {
     /// `NODE` or `NODE.ethN`.
     nic: String,
@@ -20,15 +25,6 @@ pub(in crate::cli) struct WatchdogArgs {
     #[arg(value_name = "TIME|off", value_parser = watchdog_delay)]
     delay: Option<WatchdogDelay>,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "nic watchdog",
-    &[
-        ("weft nic watchdog n1", "settings and counters"),
-        ("weft nic watchdog n1 100us", "instead of the timeout"),
-        ("weft nic watchdog n1 off", "back to the timeout"),
-    ],
-);
 
 /// The delay of a watchdog in nanoseconds; 0 means off.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::phase::phase;
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, act, agent, client, nodes_meant},
+    cli::common::{CommonOptions, act, agent, client, nodes_meant},
     guest_channel::Power,
     report::say,
     supervisor_client::{
@@ -17,6 +17,10 @@ use crate::{
 
 /// Shut nodes down, through their agent or with the power button.
 #[derive(Debug, clap::Args)]
+#[command(add = act(&[
+    ("weft stop n1", "shut n1 down"),
+    ("weft stop --force n1", "power it off immediately"),
+]))]
 pub(in crate::cli) struct StopArgs {
     /// A node, or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
     #[arg(value_name = "NODES")]
@@ -25,14 +29,6 @@ pub(in crate::cli) struct StopArgs {
     #[arg(short, long)]
     force: bool,
 }
-
-pub(in crate::cli) const HELP: VerbHelp = act(
-    "stop",
-    &[
-        ("weft stop n1", "shut n1 down"),
-        ("weft stop --force n1", "power it off immediately"),
-    ],
-);
 
 /// Time that a guest may take to switch itself off.
 const OFF_TIMEOUT: Duration = Duration::from_secs(60);

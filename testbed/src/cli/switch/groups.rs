@@ -6,22 +6,10 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, client, show},
+    cli::common::{CommonOptions, SwitchArgs, client},
     lab::units::Span,
     report::table::{self, Columns},
 };
-
-/// Show the IP multicast groups with members behind each port of switches that snoop.
-#[derive(Debug, clap::Args)]
-pub(in crate::cli) struct GroupsArgs {
-    /// The switch (default: all).
-    switch: Option<String>,
-}
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "switch groups",
-    &[("weft switch groups", "multicast groups and their members")],
-);
 
 /// Resolution of the remaining time: a finer one is of no use to a reader.
 const SECOND_NS: u64 = 1_000_000_000;
@@ -38,7 +26,7 @@ struct GroupRow {
     left_ns: Option<u64>,
 }
 
-pub(in crate::cli) fn run(options: &CommonOptions, args: &GroupsArgs) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, args: &SwitchArgs) -> Result<()> {
     let mut vnicd = client(options)?.vnicd()?;
     let members = vnicd
         .memberships(args.switch.as_deref())?

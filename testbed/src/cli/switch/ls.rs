@@ -3,18 +3,12 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, client, show},
+    cli::common::{CommonOptions, NoArgs, client},
     report::table::{self, Columns},
     vnicd_client::report::SwitchInfo,
 };
 
-/// Show the switches of the lab.
-#[derive(Debug, clap::Args)]
-pub(in crate::cli) struct LsArgs {}
-
-pub(in crate::cli) const HELP: VerbHelp = show("switch ls", &[("weft switch ls", "all switches")]);
-
-pub(in crate::cli) fn run(options: &CommonOptions) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, _: &NoArgs) -> Result<()> {
     let rows = client(options)?.vnicd()?.switches(None)?;
     let columns = Columns::<SwitchInfo>::default()
         .words("SWITCH", |row| row.switch.clone())

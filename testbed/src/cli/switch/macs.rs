@@ -3,28 +3,13 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, client, show},
+    cli::common::{CommonOptions, SwitchArgs, client},
     lab::units::Span,
     report::table::{self, Columns},
     vnicd_client::report::StationInfo,
 };
 
-/// Show the learned addresses, and behind which port they are.
-#[derive(Debug, clap::Args)]
-pub(in crate::cli) struct MacsArgs {
-    /// The switch (default: all).
-    switch: Option<String>,
-}
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "switch macs",
-    &[
-        ("weft switch macs", "all stations"),
-        ("weft switch macs s1", "the stations behind one switch"),
-    ],
-);
-
-pub(in crate::cli) fn run(options: &CommonOptions, args: &MacsArgs) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, args: &SwitchArgs) -> Result<()> {
     let rows = client(options)?.vnicd()?.stations(args.switch.as_deref())?;
     let columns = Columns::<StationInfo>::default()
         .words("SWITCH", |row| row.switch.clone())

@@ -4,23 +4,11 @@ use anyhow::Result;
 
 use super::ports::{PortRow, port_rows};
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, show},
+    cli::common::{CommonOptions, SwitchArgs},
     report::table::{self, Columns},
 };
 
-/// Show the counters of each port, and drops with their reasons.
-#[derive(Debug, clap::Args)]
-pub(in crate::cli) struct StatsArgs {
-    /// The switch (default: all).
-    switch: Option<String>,
-}
-
-pub(in crate::cli) const HELP: VerbHelp = show(
-    "switch stats",
-    &[("weft switch stats", "counters and drops of all ports")],
-);
-
-pub(in crate::cli) fn run(options: &CommonOptions, args: &StatsArgs) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, args: &SwitchArgs) -> Result<()> {
     let rows = port_rows(options, args.switch.as_deref())?;
     let count = |row: &PortRow, name: &str| row.port.counters.get(name).copied().unwrap_or(0).to_string();
     let columns = port_columns()

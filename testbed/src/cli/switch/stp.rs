@@ -4,19 +4,10 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, client, show},
+    cli::common::{CommonOptions, SwitchArgs, client},
     report::table::{self, Columns},
     vnicd_client::report::{StpInfo, StpPortInfo},
 };
-
-/// Show the spanning tree: the root, and the role and state of each port.
-#[derive(Debug, clap::Args)]
-pub(in crate::cli) struct StpArgs {
-    /// The switch (default: all).
-    switch: Option<String>,
-}
-
-pub(in crate::cli) const HELP: VerbHelp = show("switch stp", &[("weft switch stp", "root, roles and states")]);
 
 /// A table row: a port of a switch in the spanning tree.
 #[derive(Serialize)]
@@ -29,7 +20,7 @@ struct StpRow {
     port: StpPortInfo,
 }
 
-pub(in crate::cli) fn run(options: &CommonOptions, args: &StpArgs) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, args: &SwitchArgs) -> Result<()> {
     let mut rows = Vec::new();
     for info in client(options)?.vnicd()?.switches(args.switch.as_deref())? {
         let Some(tree) = info.stp else { continue };

@@ -5,22 +5,13 @@ use serde::Serialize;
 
 use super::ports::{PortRow, port_rows};
 use crate::{
-    cli::common::{CommonOptions, VerbHelp, show},
+    cli::common::{CommonOptions, SwitchArgs},
     report::{
         table::{self, Columns},
         vlan::{tagged, untagged},
     },
     vnicd_client::report::VlanSettings,
 };
-
-/// Show the VLANs of each port, untagged and tagged.
-#[derive(Debug, clap::Args)]
-pub(in crate::cli) struct VlansArgs {
-    /// The switch (default: all).
-    switch: Option<String>,
-}
-
-pub(in crate::cli) const HELP: VerbHelp = show("switch vlans", &[("weft switch vlans", "the VLANs of all ports")]);
 
 /// A table row: the VLANs of a port of a switch.
 #[derive(Serialize)]
@@ -32,7 +23,7 @@ struct VlanRow {
     vlans: Option<VlanSettings>,
 }
 
-pub(in crate::cli) fn run(options: &CommonOptions, args: &VlansArgs) -> Result<()> {
+pub(in crate::cli) fn run(options: &CommonOptions, args: &SwitchArgs) -> Result<()> {
     let rows: Vec<_> = port_rows(options, args.switch.as_deref())?
         .into_iter()
         .map(|PortRow { switch, port }| VlanRow {
