@@ -2,6 +2,7 @@
 //! end finds the next frame, even if the other one died in the middle of a frame. The module `message` defines their
 //! meaning.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Longest body of a frame, in bytes: a command line and its environment must fit into one.
@@ -116,6 +117,17 @@ pub enum FrameError {
 }
 
 impl Frame {
+    /// Makes a frame; see the fields for what the arguments mean.
+    #[must_use]
+    pub const fn new(session: u32, id: u32, kind: Kind, body: Vec<u8>) -> Self {
+        Self {
+            session,
+            id,
+            kind,
+            body,
+        }
+    }
+
     /// Encodes the frame for the wire, including the end mark.
     ///
     /// # Panics
@@ -154,6 +166,53 @@ impl Frame {
             kind: Kind::try_from(header[8])?,
             body: body.to_vec(),
         })
+    }
+
+    /// Makes a frame with a JSON body.
+    ///
+    /// # Errors
+    /// Fails with one sentence when the body is longer than a frame may be.
+    pub fn json<T: Serialize>(session: u32, id: u32, kind: Kind, message: &T) -> Result<Self, String> {
+        let body = serde_json::to_vec(message).map_err(|error| format!("a message cannot be written: {error}"))?;
+        if body.len() > BODY_MAX {
+            let (len, max) = (body.len(), BODY_MAX);
+            return Err(format!("the request is {len} bytes long, {max} are possible"));
+        }
+        Ok(Self::new(session, id, kind, body))
+    }
+
+    /// Parses a JSON body.
+    ///
+    /// # Errors
+    /// Fails with one sentence when the body does not fit the frame's kind.
+    pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, String> {
+        serde_json::from_slice(&self.body).map_err(|error| format!("a {:?} message is malformed: {error}", self.kind))
+    }
+
+    /// Makes a frame that gives back `bytes` of credit for output stream 1 or 2.
+    #[must_use]
+    pub fn credit_output(session: u32, id: u32, stream: u8, bytes: u32) -> Self {
+        let mut body = vec![stream];
+        body.extend_from_slice(&bytes.to_le_bytes());
+        Self::new(session, id, Kind::CreditOutput, body)
+    }
+
+    /// Makes a frame that gives back `bytes` of credit for the input.
+    #[must_use]
+    pub fn credit_input(session: u32, id: u32, bytes: u32) -> Self {
+        Self::new(session, id, Kind::CreditInput, bytes.to_le_bytes().to_vec())
+    }
+
+    /// Returns stream (0 for the input) and bytes of a credit frame; `None` when the body is malformed.
+    #[must_use]
+    pub fn credit(&self) -> Option<(u8, u32)> {
+        match (self.kind, self.body.as_slice()) {
+            (Kind::CreditInput, bytes) => Some((0, u32::from_le_bytes(bytes.try_into().ok()?))),
+            (Kind::CreditOutput, [stream @ 1..=2, bytes @ ..]) => {
+                Some((*stream, u32::from_le_bytes(bytes.try_into().ok()?)))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -5,8 +5,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::frame::{Frame, Kind};
-
 /// Version of the protocol. A host and an agent whose versions differ refuse each other with one sentence.
 pub const PROTOCOL_VERSION: u32 = 1;
 
@@ -16,14 +14,14 @@ pub const PORT_NAME: &str = "weft.agent";
 /// Number of commands that an agent runs at a time; more are refused. Each uses up to four threads.
 pub const COMMANDS_MAX: usize = 64;
 
-/// Body of [`Kind::Hello`].
+/// Body of [`Kind::Hello`](crate::frame::Kind::Hello).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL_VERSION`] of the host.
     pub protocol: u32,
 }
 
-/// Body of [`Kind::Welcome`]: the identity of the agent.
+/// Body of [`Kind::Welcome`](crate::frame::Kind::Welcome): the identity of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// [`PROTOCOL_VERSION`] of the agent.
@@ -40,7 +38,7 @@ pub struct Welcome {
     pub problems: Vec<String>,
 }
 
-/// Body of [`Kind::Exec`].
+/// Body of [`Kind::Exec`](crate::frame::Kind::Exec).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exec {
     /// Program and arguments; the program is looked up in the guest's `PATH`.
@@ -59,7 +57,7 @@ pub struct Exec {
     pub stdin: bool,
 }
 
-/// Body of [`Kind::Resize`]: size of a terminal in characters.
+/// Body of [`Kind::Resize`](crate::frame::Kind::Resize): size of a terminal in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowSize {
     /// Characters in a line.
@@ -68,21 +66,21 @@ pub struct WindowSize {
     pub rows: u16,
 }
 
-/// Body of [`Kind::Signal`].
+/// Body of [`Kind::Signal`](crate::frame::Kind::Signal).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signal {
     /// Number of the signal, as Linux counts them.
     pub number: i32,
 }
 
-/// Body of [`Kind::Started`].
+/// Body of [`Kind::Started`](crate::frame::Kind::Started).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     /// Process identifier in the guest.
     pub pid: i32,
 }
 
-/// Body of [`Kind::Exited`]: how a command ended.
+/// Body of [`Kind::Exited`](crate::frame::Kind::Exited): how a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExitStatus {
@@ -118,18 +116,18 @@ impl fmt::Display for ExitStatus {
     }
 }
 
-/// Body of [`Kind::Failed`].
+/// Body of [`Kind::Failed`](crate::frame::Kind::Failed).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
     /// Reason for the failure, one sentence.
     pub message: String,
-    /// For [`Kind::Exec`]: whether the program was not found (a shell says 127), as opposed to found and not started
+    /// For [`Kind::Exec`](crate::frame::Kind::Exec): whether the program was not found (a shell says 127), as opposed to found and not started
     /// (126).
     #[serde(default)]
     pub not_found: bool,
 }
 
-/// Body of [`Kind::CopyIn`].
+/// Body of [`Kind::CopyIn`](crate::frame::Kind::CopyIn).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyIn {
     /// Directory to copy into, or the new name. Relative paths start at `/root`.
@@ -138,14 +136,14 @@ pub struct CopyIn {
     pub name: String,
 }
 
-/// Body of [`Kind::CopyOut`].
+/// Body of [`Kind::CopyOut`](crate::frame::Kind::CopyOut).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyOut {
     /// File or directory to send. Relative paths start at `/root`.
     pub path: String,
 }
 
-/// Body of [`Kind::Power`].
+/// Body of [`Kind::Power`](crate::frame::Kind::Power).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Power {
@@ -155,7 +153,7 @@ pub enum Power {
     Reboot,
 }
 
-/// Body of [`Kind::ReportAnswer`]: the guest's own counters.
+/// Body of [`Kind::ReportAnswer`](crate::frame::Kind::ReportAnswer): the guest's own counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Time since the guest booted, in milliseconds.
@@ -190,68 +188,4 @@ pub struct InterruptReport {
     pub taken: Vec<u64>,
     /// Controller, type and device, as the kernel reports them: `virtio0-input.0` is at the end.
     pub description: String,
-}
-
-impl Frame {
-    /// Makes a frame with a JSON body.
-    ///
-    /// # Errors
-    /// Fails with one sentence when the body is longer than a frame may be.
-    pub fn json<T: Serialize>(session: u32, id: u32, kind: Kind, message: &T) -> Result<Self, String> {
-        let body = serde_json::to_vec(message).map_err(|error| format!("a message cannot be written: {error}"))?;
-        if body.len() > crate::frame::BODY_MAX {
-            let (len, max) = (body.len(), crate::frame::BODY_MAX);
-            return Err(format!("the request is {len} bytes long, {max} are possible"));
-        }
-        Ok(Self {
-            session,
-            id,
-            kind,
-            body,
-        })
-    }
-
-    /// Parses a JSON body.
-    ///
-    /// # Errors
-    /// Fails with one sentence when the body does not fit the frame's kind.
-    pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, String> {
-        serde_json::from_slice(&self.body).map_err(|error| format!("a {:?} message is malformed: {error}", self.kind))
-    }
-
-    /// Makes a frame that gives back `bytes` of credit for output stream 1 or 2.
-    #[must_use]
-    pub fn credit_output(session: u32, id: u32, stream: u8, bytes: u32) -> Self {
-        let mut body = vec![stream];
-        body.extend_from_slice(&bytes.to_le_bytes());
-        Self {
-            session,
-            id,
-            kind: Kind::CreditOutput,
-            body,
-        }
-    }
-
-    /// Makes a frame that gives back `bytes` of credit for the input.
-    #[must_use]
-    pub fn credit_input(session: u32, id: u32, bytes: u32) -> Self {
-        Self {
-            session,
-            id,
-            kind: Kind::CreditInput,
-            body: bytes.to_le_bytes().to_vec(),
-        }
-    }
-
-    /// Returns stream (0 for the input) and bytes of a credit frame; `None` when the body is malformed.
-    #[must_use]
-    pub fn credit(&self) -> Option<(u8, u32)> {
-        match (self.kind, self.body.as_slice()) {
-            (Kind::CreditInput, bytes) => Some((0, u32::from_le_bytes(bytes.try_into().ok()?))),
-            (Kind::CreditOutput, [stream @ 1..=2, bytes @ ..]) => {
-                Some((*stream, u32::from_le_bytes(bytes.try_into().ok()?)))
-            }
-            _ => None,
-        }
-    }
 }

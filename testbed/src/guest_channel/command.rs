@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use weft_agent::credit::{Consumed, Window};
 use weft_agent::frame::{DATA_MAX, Frame, Kind};
 use weft_agent::message::{ExitStatus, Failed, Signal, Started, WindowSize};
@@ -43,16 +44,12 @@ impl Slot {
         if super::link::ends_request(frame.kind) {
             self.input.close();
         }
-        self.queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .frames
-            .push_back(frame);
+        self.queue.lock().frames.push_back(frame);
         self.changed.notify_all();
     }
 
     pub(super) fn end(&self, why: ChannelError) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         queue.end = Some(why);
         queue.ended = true;
         self.changed.notify_all();
@@ -61,7 +58,7 @@ impl Slot {
 
     fn pop(&self, patience: Option<Duration>) -> Result<Frame, ChannelError> {
         let deadline = patience.map(|patience| Instant::now() + patience);
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         loop {
             if let Some(frame) = queue.frames.pop_front() {
                 return Ok(frame);
@@ -69,19 +66,13 @@ impl Slot {
             if queue.ended {
                 return Err(queue.end.take().unwrap_or(ChannelError::Closed));
             }
-            queue = match deadline {
-                None => self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Err(ChannelError::TimedOut(patience.unwrap_or_default()));
-                    }
-                    self.changed
-                        .wait_timeout(queue, left)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
+            match deadline {
+                None => self.changed.wait(&mut queue),
+                Some(deadline) if deadline <= Instant::now() => {
+                    return Err(ChannelError::TimedOut(patience.unwrap_or_default()));
                 }
-            };
+                Some(deadline) => _ = self.changed.wait_until(&mut queue, deadline),
+            }
         }
     }
 }

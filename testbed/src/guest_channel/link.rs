@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::Serialize;
 use weft_agent::credit::WINDOW;
 use weft_agent::frame::{DELIMITER, Decoder, Frame, Kind};
@@ -121,7 +122,7 @@ impl Link {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn send_bytes(&self, bytes: Vec<u8>) {
@@ -133,14 +134,8 @@ impl Link {
         state.welcome = None;
         // Any number that an older session did not have will do; the keys of a `RandomState` are random enough.
         state.session = (RandomState::new().build_hasher().finish() as u32).max(1);
-        let hello = Frame::json(
-            state.session,
-            0,
-            Kind::Hello,
-            &Hello {
-                protocol: PROTOCOL_VERSION,
-            },
-        );
+        let protocol = PROTOCOL_VERSION;
+        let hello = Frame::json(state.session, 0, Kind::Hello, &Hello { protocol });
         self.send_bytes(hello.expect("a hello is short").encode());
     }
 
@@ -173,15 +168,10 @@ impl Link {
             if let Some(welcome) = state.welcome.as_ref().filter(|welcome| wanted(welcome)) {
                 return Ok(welcome.clone());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if deadline <= Instant::now() {
                 return Err(ChannelError::TimedOut(patience));
             }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            self.changed.wait_until(&mut state, deadline);
         }
     }
 
@@ -197,7 +187,7 @@ impl Link {
             if state.changes != seen {
                 return Ok(state.changes);
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 
@@ -241,22 +231,9 @@ impl Link {
                 break state.next_id;
             }
         };
-        state.requests.insert(
-            id,
-            Request {
-                sink: sink(id),
-                outstanding: [0; 2],
-            },
-        );
-        self.send_bytes(
-            Frame {
-                session: state.session,
-                id,
-                kind,
-                body,
-            }
-            .encode(),
-        );
+        let (sink, outstanding) = (sink(id), [0; 2]);
+        state.requests.insert(id, Request { sink, outstanding });
+        self.send_bytes(Frame::new(state.session, id, kind, body).encode());
         Ok(id)
     }
 
@@ -264,15 +241,7 @@ impl Link {
     pub(super) fn send(&self, id: u32, kind: Kind, body: Vec<u8>) {
         let state = self.lock();
         if state.requests.contains_key(&id) {
-            self.send_bytes(
-                Frame {
-                    session: state.session,
-                    id,
-                    kind,
-                    body,
-                }
-                .encode(),
-            );
+            self.send_bytes(Frame::new(state.session, id, kind, body).encode());
         }
     }
 
@@ -295,15 +264,7 @@ impl Link {
     pub(super) fn abort(&self, id: u32) {
         let mut state = self.lock();
         if state.requests.remove(&id).is_some() {
-            self.send_bytes(
-                Frame {
-                    session: state.session,
-                    id,
-                    kind: Kind::Abort,
-                    body: Vec::new(),
-                }
-                .encode(),
-            );
+            self.send_bytes(Frame::new(state.session, id, Kind::Abort, Vec::new()).encode());
         }
     }
 
@@ -326,13 +287,7 @@ impl Link {
     }
 
     fn tell_relays(state: &State) {
-        let ready = Frame {
-            session: 0,
-            id: 0,
-            kind: Kind::Ready,
-            body: Vec::new(),
-        }
-        .encode();
+        let ready = Frame::new(0, 0, Kind::Ready, Vec::new()).encode();
         for relay in state.relays.values() {
             // A relay that is about to leave does not need the frame.
             let _ = relay.send(ready.clone());
@@ -410,15 +365,7 @@ impl Link {
                     .sink
                     .end(ChannelError::Protocol("it sends more than it has credit for".into()));
                 state.requests.remove(&id);
-                self.send_bytes(
-                    Frame {
-                        session: state.session,
-                        id,
-                        kind: Kind::Abort,
-                        body: Vec::new(),
-                    }
-                    .encode(),
-                );
+                self.send_bytes(Frame::new(state.session, id, Kind::Abort, Vec::new()).encode());
                 return;
             }
         }

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 
+use parking_lot::{Mutex, MutexGuard};
 use weft_agent::credit::WINDOW;
 use weft_agent::frame::{Decoder, Frame, Kind};
 use weft_agent::message::{Failed, Hello, PROTOCOL_VERSION};
@@ -40,7 +41,7 @@ pub(super) struct RelaySink {
 impl RelaySink {
     pub(super) fn deliver(&self, mut frame: Frame) {
         {
-            let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut requests = self.requests.lock();
             if ends_request(frame.kind) {
                 requests.remove(&self.id);
             } else if let (Kind::CreditInput, Some(request)) = (frame.kind, requests.get_mut(&self.id)) {
@@ -54,10 +55,7 @@ impl RelaySink {
     }
 
     pub(super) fn end(&self, why: &ChannelError) {
-        self.requests
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.id);
+        self.requests.lock().remove(&self.id);
         // After a restart a `Ready` informs the client, and when the guest is gone the client's connection ends.
         if let ChannelError::Protocol(_) = why {
             let _ = self.out.send(failed(self.session, self.id, why.to_string()));
@@ -125,8 +123,8 @@ struct Client {
 }
 
 impl Client {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Relayed>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Relayed>> {
+        self.requests.lock()
     }
 
     fn read(&mut self, mut stream: &UnixStream) -> io::Result<()> {

@@ -3,11 +3,11 @@
 
 use std::{
     io::{IsTerminal, Write},
-    sync::Mutex,
     time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 
 /// Interval at which the moving line moves.
 const TICK: Duration = Duration::from_millis(120);
@@ -48,7 +48,7 @@ impl Progress {
         match &self.bar {
             Some(bar) => bar.set_message(message.to_owned()),
             None => {
-                let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut last = self.last.lock();
                 if *last != message {
                     // Standard error may be closed; then the message has no reader.
                     _ = writeln!(std::io::stderr(), "{message}");

@@ -4,11 +4,12 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     LabState, Shared,
@@ -46,7 +47,7 @@ struct Waiting {
 
 /// Takes the turn at the monitors of all QEMUs, for an operation that needs them for long.
 pub(super) fn turn(shared: &Shared) -> MutexGuard<'_, ()> {
-    shared.carriers.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.carriers.turn.lock()
 }
 
 /// Shows the guest the current state of its cable. A node that is off needs nothing: its start does this again.
@@ -75,7 +76,7 @@ pub(super) fn keep_pulled(shared: &Arc<Shared>) -> Result<()> {
 }
 
 fn pull_when_connected(shared: &Arc<Shared>, cards: impl IntoIterator<Item = (String, usize)>) -> Result<()> {
-    let mut waiting = shared.carriers.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut waiting = shared.carriers.waiting.lock();
     waiting.cards.extend(cards);
     if !waiting.cards.is_empty() && !waiting.served {
         let server = Arc::clone(shared);
@@ -92,7 +93,7 @@ fn serve(shared: &Shared) {
         .wait_for(Some(Instant::now() + RECONNECT_POLL_INTERVAL), stopping)
         .is_none()
     {
-        let lock = || shared.carriers.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || shared.carriers.waiting.lock();
         // They are taken out before `vnicd` is asked: what is added from now on is about this `vnicd` or a later one.
         let cards = std::mem::take(&mut lock().cards);
         let info = shared.vnicd().and_then(|mut vnicd| Ok(vnicd.info()?));

@@ -22,11 +22,12 @@ mod vnicd_process;
 use std::{
     os::fd::OwnedFd,
     path::PathBuf,
-    sync::{Arc, Condvar, Mutex, PoisonError, RwLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
+use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::process::Signal;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -159,7 +160,7 @@ impl Supervisor {
 
     fn start_all(&self, mut signals: Signals) -> Result<()> {
         let shared = &self.shared;
-        *shared.reaper.lock().unwrap_or_else(PoisonError::into_inner) = Some(Reaper::start(&shared.state)?);
+        *shared.reaper.lock() = Some(Reaper::start(&shared.state)?);
         let stopper = Arc::clone(shared);
         thread("signals", move || {
             for _ in signals.forever() {
@@ -291,11 +292,11 @@ impl Supervisor {
         let place = Arc::clone(&outcome);
         thread("work", move || {
             let result = work(Client::new(shared.state.clone()));
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            *place.lock() = Some(result);
             shared.update(|_| ());
         })?;
         let finished = |inner: &mut LabState| {
-            let result = outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let result = outcome.lock().take();
             // A lab that is being ended fails all work in it: the reason of its end is the better sentence.
             if inner.phase == LabPhase::Stopping {
                 Some(None)
@@ -347,10 +348,10 @@ impl Supervisor {
         }
         vnicd_process::end(&shared);
         // A save in progress has noticed the end by now: its guests are gone, and it removes what it wrote.
-        drop(shared.saving.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(shared.saving.lock());
         let kept = keep_logs.then(|| shared.state.keep_logs()).flatten();
         let removed = shared.state.remove(lock);
-        let reaper = shared.reaper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reaper = shared.reaper.lock().take();
         if let Some(reaper) = reaper {
             reaper.finish();
         }

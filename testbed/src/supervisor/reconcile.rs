@@ -2,11 +2,7 @@
 //! changed, and the rest keeps running. [`crate::lab::plan`] decides what has to happen; the owners of processes start
 //! and end them.
 
-use std::{
-    path::Path,
-    sync::{Arc, PoisonError},
-    time::Instant,
-};
+use std::{path::Path, sync::Arc, time::Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -39,7 +35,7 @@ use crate::{
 /// Fails with one sentence. Errors that are found before anything is changed (a mistake in the file, too little memory,
 /// settings that `vnicd` refuses) leave the lab as it was.
 pub(super) fn reconcile(shared: &Arc<Shared>, file: &Path, dry_run: bool, other_file: bool) -> Result<Plan> {
-    let mut own = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut own = shared.file.lock();
     let before = shared.lab();
     if own.as_deref() != Some(file) && !(other_file && own.is_some()) {
         let from = own.as_ref().map_or("no file".into(), |own| own.to_string_lossy());

@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -109,7 +109,7 @@ impl State {
 /// Carries out [`Request::Reload`](crate::supervisor_client::protocol::Request::Reload).
 pub(super) fn reload(shared: &Arc<Shared>, program: &Path) -> Result<ReloadReport> {
     // This lock is kept while the lab is changed or saved.
-    let _turn = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = shared.file.lock();
     let old_pid = begin(shared)?;
     let report = swap(shared, program, old_pid);
     end(shared, old_pid, report.is_err());

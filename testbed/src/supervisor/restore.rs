@@ -7,11 +7,12 @@ use std::{
     io::{self, BufReader, Read},
     os::fd::AsFd,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::{Context, Result, bail};
+use parking_lot::{Mutex, MutexGuard};
 use weft_agent::config::ROOT_DISK;
 
 use super::{
@@ -86,7 +87,7 @@ impl Restore {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns what the node is to continue with, at each start of its QEMU: only the first one after a restore has

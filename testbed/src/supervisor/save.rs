@@ -6,7 +6,7 @@ use std::{
     os::fd::AsFd,
     os::unix::net::UnixStream,
     path::Path,
-    sync::{Arc, PoisonError},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -52,9 +52,9 @@ pub(super) fn serve(shared: &Arc<Shared>, order: Order<'_>, stream: &UnixStream)
         last: None,
     };
     // The end of the lab waits for this lock, so that no partial save is left.
-    let _saving = shared.saving.lock().unwrap_or_else(PoisonError::into_inner);
+    let _saving = shared.saving.lock();
     // This lock keeps the lab unchanged, so that an intermediate state is not saved.
-    let file = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = shared.file.lock();
     let mut frozen = None;
     match save(shared, order, file.as_deref(), &mut frozen, &mut teller) {
         Err(error) => {

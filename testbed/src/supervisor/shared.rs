@@ -5,11 +5,12 @@ use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
     path::PathBuf,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::{cable_carrier, guest_state::Guest, reaper::Reaper, reload, restore};
 use crate::{
@@ -79,26 +80,26 @@ impl Shared {
     /// Returns the lab as the lab file describes it now. A caller that keeps it over a change of the lab continues with
     /// the old one.
     pub(super) fn lab(&self) -> Arc<Lab> {
-        Arc::clone(&self.lab.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.lab.read())
     }
 
     /// Returns what guests that are started now run with.
     pub(super) fn means(&self) -> Arc<Means> {
-        Arc::clone(&self.means.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.means.read())
     }
 
     /// Replaces the lab of the lab file, and the means that guests are started with.
     pub(super) fn replace(&self, lab: Arc<Lab>, means: Means) {
-        *self.means.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(means);
-        *self.lab.write().unwrap_or_else(PoisonError::into_inner) = lab;
+        *self.means.write() = Arc::new(means);
+        *self.lab.write() = lab;
     }
 
     pub(super) fn inner(&self) -> MutexGuard<'_, LabState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     pub(super) fn settings(&self) -> MutexGuard<'_, Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.settings.lock()
     }
 
     /// Changes the shared state and wakes the threads that wait for a change.
@@ -130,18 +131,11 @@ impl Shared {
             if let Some(result) = done(&mut inner) {
                 return Some(result);
             }
-            inner = match deadline {
-                None => self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let left = deadline
-                        .checked_duration_since(Instant::now())
-                        .filter(|left| !left.is_zero())?;
-                    self.changed
-                        .wait_timeout(inner, left)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
-                }
-            };
+            match deadline {
+                None => self.changed.wait(&mut inner),
+                Some(deadline) if deadline <= Instant::now() => return None,
+                Some(deadline) => _ = self.changed.wait_until(&mut inner, deadline),
+            }
         }
     }
 
@@ -162,7 +156,7 @@ impl Shared {
 
     /// Tells the reaper of a child process.
     pub(super) fn watch_child(&self, pid: u32) {
-        if let Some(reaper) = self.reaper.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(reaper) = self.reaper.lock().as_mut() {
             reaper.watch(pid);
         }
     }

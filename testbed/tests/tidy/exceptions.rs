@@ -212,7 +212,6 @@ pub const METHODS_ELSEWHERE: &[Exception] = &[
     exception("guest-driver/omx/src/api.rs Endpoint", NOT_YET),
     exception("guest-driver/omx/src/blocking.rs Endpoint", NOT_YET),
     exception("guest-driver/omx/src/completion.rs Endpoint", NOT_YET),
-    exception("testbed/agent/src/message.rs Frame", NOT_YET),
     exception("testbed/src/qemu/arguments.rs Qemu", NOT_YET),
     exception("testbed/src/qemu/process.rs Qemu", NOT_YET),
 ];

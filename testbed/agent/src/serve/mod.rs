@@ -25,12 +25,7 @@ pub fn serve(arguments: &[String]) -> Result<()> {
         _ => anyhow::bail!("serve takes one device at most"),
     };
     let out = port.sender();
-    out.send(&Frame {
-        session: 0,
-        id: 0,
-        kind: Kind::Ready,
-        body: Vec::new(),
-    });
+    out.send(&Frame::new(0, 0, Kind::Ready, Vec::new()));
     let mut session = Session::new(0, out.clone());
     loop {
         match port.receive()? {
@@ -72,12 +67,7 @@ impl Session {
 
     /// Sends bytes unchanged.
     fn send(&self, id: u32, kind: Kind, body: Vec<u8>) {
-        self.out.send(&Frame {
-            session: self.number,
-            id,
-            kind,
-            body,
-        });
+        self.out.send(&Frame::new(self.number, id, kind, body));
     }
 
     /// Sends a message as JSON.

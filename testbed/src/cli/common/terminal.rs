@@ -1,12 +1,10 @@
 //! The user's terminal while another program uses it: raw mode that is always undone, its size, and changes of the
 //! size.
 
-use std::{
-    io,
-    sync::{Mutex, PoisonError},
-};
+use std::io;
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 use crate::guest_channel::WindowSize;
@@ -24,7 +22,7 @@ impl RawMode {
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Drain, &raw).context("cannot change the terminal")?;
-        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+        *BEFORE.lock() = Some(before);
         Ok(Self(()))
     }
 }
@@ -37,7 +35,7 @@ impl Drop for RawMode {
 
 /// Undoes raw mode, if it is on.
 pub(in crate::cli) fn restore() {
-    if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(before) = BEFORE.lock().take() {
         // A terminal that is gone needs no settings.
         _ = tcsetattr(io::stdin(), OptionalActions::Now, &before);
     }

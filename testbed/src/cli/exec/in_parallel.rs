@@ -3,10 +3,11 @@
 use std::{
     io::{self, Write},
     process::ExitCode,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -36,7 +37,7 @@ pub(super) fn run(client: &Client, nodes: &[String], exec: &Exec) -> Result<Exit
     let told = Arc::clone(&group);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            let mut group = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut group = told.lock();
             if group.ending.is_some() {
                 _ = writeln!(io::stderr(), "weft: the commands were told to end twice, and are left");
                 std::process::exit(128 + signal);
@@ -100,7 +101,7 @@ fn stream(client: &Client, node: &str, exec: &Exec, prefix: &str, group: &Mutex<
     let channel = agent(client, node)?;
     let mut running = channel.exec(exec)?;
     {
-        let mut group = group.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut group = group.lock();
         if let Some(signal) = group.ending {
             running.control().signal(signal);
         }
