@@ -153,7 +153,7 @@ fn verdict_path(qemu: &Qemu, image: &Image, cache: &Cache) -> Result<PathBuf, Ac
         image.kernel_release
     ));
     let folder = cache.folder("accel")?;
-    Ok(folder.join(format!("{}.json", crate::image::hex(&key))))
+    Ok(folder.join(format!("{}.json", crate::digest::hex(key))))
 }
 
 /// Boots a guest that switches itself off immediately; the inner error says in one clause why that failed.

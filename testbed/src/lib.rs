@@ -4,6 +4,7 @@
 pub mod accel;
 pub mod cli;
 pub mod demo;
+mod digest;
 pub mod graph;
 pub mod guest_channel;
 mod guest_memory;
@@ -12,6 +13,7 @@ pub mod image;
 mod interrupted;
 pub mod lab;
 pub mod lab_file;
+mod log_tail;
 pub(crate) mod prepare;
 pub mod programs;
 pub mod qemu;

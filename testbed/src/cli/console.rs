@@ -1,7 +1,7 @@
 //! `weft console`: opens a shell in a node through its agent, or the serial line of a node without one.
 
 use std::{
-    io::{self, IsTerminal, Read, Write},
+    io::{self, Read, Write},
     os::unix::net::UnixStream,
     process::ExitCode,
 };
@@ -55,11 +55,7 @@ pub(super) fn run(options: &CommonOptions, args: &ConsoleArgs) -> Result<ExitCod
                 stdin: true,
             };
             let channel = agent(client, node)?;
-            let _raw = if io::stdin().is_terminal() {
-                Some(RawMode::enter()?)
-            } else {
-                None
-            };
+            let _raw = RawMode::enter()?;
             return stream(&channel, node, &exec).map(exit_code);
         }
     }
@@ -72,11 +68,7 @@ fn serial_line(client: &Client, node: &str) -> Result<()> {
     let line = UnixStream::connect(&path).with_context(|| format!("{node} has no serial line now"))?;
     let mut reading = line.try_clone()?;
     say(format_args!("serial line of {node}; Ctrl-] leaves it"));
-    let _raw = if io::stdin().is_terminal() {
-        Some(RawMode::enter()?)
-    } else {
-        None
-    };
+    let _raw = RawMode::enter()?;
     let printer = std::thread::Builder::new().name("serial".to_owned()).spawn(move || {
         // The copy ends with QEMU, or when the line is shut below.
         _ = io::copy(&mut reading, &mut io::stdout());

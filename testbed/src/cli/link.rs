@@ -4,9 +4,9 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::common::{
-    CommonOptions, NicArgs, Usage,
-    cable::{CableArgs, UpDown, cable_columns, link_change},
-    client, ports, show, verb_list, with_cable,
+    CommonOptions, NicArgs, Usage, Words,
+    cable::{CableArgs, UP_DOWN, cable_columns, link_change},
+    client, one_of, ports, show, verb_list, with_cable,
 };
 use crate::{
     lab::topology::NicView,
@@ -39,33 +39,24 @@ pub(super) struct SetArgs {
     /// `NODE.ethN`; `NODE` is enough for a node with one NIC.
     nic: Option<String>,
     /// Plug the cable in, or pull it out. The guest sees its card's carrier change.
-    state: Option<UpDown>,
+    #[arg(value_parser = one_of(UP_DOWN))]
+    state: Option<bool>,
     /// Change only one direction of the cable.
-    #[arg(long, default_value = "both")]
-    direction: DirectionArg,
+    #[arg(long, default_value = "both", value_parser = one_of(DIRECTIONS))]
+    direction: Direction,
     /// What to change.
     #[command(flatten)]
     change: CableArgs,
 }
 
-/// Direction of a cable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum DirectionArg {
-    /// Both directions.
-    Both,
-    /// From the switch to the guest.
-    ToGuest,
-    /// From the guest to the switch.
-    FromGuest,
-}
+const DIRECTIONS: Words<Direction> = &[
+    ("both", "Both directions", Direction::Both),
+    ("to-guest", "From the switch to the guest", Direction::ToGuest),
+    ("from-guest", "From the guest to the switch", Direction::FromGuest),
+];
 
 /// Changes the cable of one card; without changes, shows the cables of the cards named.
 fn set(options: &CommonOptions, args: &SetArgs) -> Result<()> {
-    let direction = match args.direction {
-        DirectionArg::Both => Direction::Both,
-        DirectionArg::ToGuest => Direction::ToGuest,
-        DirectionArg::FromGuest => Direction::FromGuest,
-    };
     let client = client(options)?;
     let change = link_change(args.state, &args.change);
     if change == LinkChange::default() {
@@ -86,7 +77,7 @@ fn set(options: &CommonOptions, args: &SetArgs) -> Result<()> {
     };
     let request = Request::Link {
         port: port.name.clone(),
-        direction,
+        direction: args.direction,
         change,
     };
     let links = client.request::<PortLinks>(&request)?;

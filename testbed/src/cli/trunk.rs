@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::common::{
     CommonOptions, NoArgs,
-    cable::{CableArgs, UpDown, cable_columns, link_change},
-    client, show, verb_list,
+    cable::{CableArgs, UP_DOWN, cable_columns, link_change},
+    client, one_of, show, verb_list,
 };
 use crate::{
     lab::topology::{Topology, TrunkView},
@@ -41,7 +41,8 @@ pub(super) struct SetArgs {
     /// The switch at the other end.
     to: String,
     /// Plug the cable in, or pull it out.
-    state: Option<UpDown>,
+    #[arg(value_parser = one_of(UP_DOWN))]
+    state: Option<bool>,
     /// Which of several cables between the two switches, from 1, in the order of the lab file.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     number: Option<u16>,

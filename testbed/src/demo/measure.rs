@@ -50,6 +50,12 @@ pub(crate) struct Setting {
     pub delay_us: u32,
 }
 
+impl Setting {
+    pub(crate) const fn new(strategy: Strategy, delay_us: u32) -> Self {
+        Self { strategy, delay_us }
+    }
+}
+
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.strategy, self.delay_us) {

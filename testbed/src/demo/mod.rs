@@ -51,34 +51,13 @@ const LAB: &str = include_str!("demo.toml");
 /// The settings measured: without coalescing, and each strategy with the delay of the papers' card and with one that
 /// shows on an emulated processor.
 pub(crate) const SETTINGS: [Setting; 7] = [
-    Setting {
-        strategy: Strategy::Disabled,
-        delay_us: 0,
-    },
-    Setting {
-        strategy: Strategy::Timeout,
-        delay_us: 75,
-    },
-    Setting {
-        strategy: Strategy::OpenMx,
-        delay_us: 75,
-    },
-    Setting {
-        strategy: Strategy::Stream,
-        delay_us: 75,
-    },
-    Setting {
-        strategy: Strategy::Timeout,
-        delay_us: 1000,
-    },
-    Setting {
-        strategy: Strategy::OpenMx,
-        delay_us: 1000,
-    },
-    Setting {
-        strategy: Strategy::Stream,
-        delay_us: 1000,
-    },
+    Setting::new(Strategy::Disabled, 0),
+    Setting::new(Strategy::Timeout, 75),
+    Setting::new(Strategy::OpenMx, 75),
+    Setting::new(Strategy::Stream, 75),
+    Setting::new(Strategy::Timeout, 1000),
+    Setting::new(Strategy::OpenMx, 1000),
+    Setting::new(Strategy::Stream, 1000),
 ];
 
 /// The options of the demo.

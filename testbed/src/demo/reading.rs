@@ -21,10 +21,7 @@ const STREAM_SHARE_MAX: f64 = 0.6;
 
 /// Returns the paragraphs under the table.
 pub(super) fn paragraphs(demo: &Demo) -> Vec<String> {
-    let disabled = demo.find(Setting {
-        strategy: Strategy::Disabled,
-        delay_us: 0,
-    });
+    let disabled = demo.find(Setting::new(Strategy::Disabled, 0));
     let mut paragraphs = vec![how(demo)];
     if let Some(disabled) = disabled {
         for delay_us in [1000, 75] {
@@ -67,7 +64,7 @@ struct AtDelay<'a> {
 
 impl<'a> AtDelay<'a> {
     fn of(demo: &'a Demo, disabled: &'a Outcome, delay_us: u32) -> Option<Self> {
-        let find = |strategy| demo.find(Setting { strategy, delay_us });
+        let find = |strategy| demo.find(Setting::new(strategy, delay_us));
         Some(Self {
             delay_us,
             disabled,
@@ -240,12 +237,7 @@ fn percent(share: f64) -> String {
 }
 
 fn plain_traffic(demo: &Demo, disabled: &Outcome) -> Option<String> {
-    let at = |strategy| {
-        demo.find(Setting {
-            strategy,
-            delay_us: 1000,
-        })
-    };
+    let at = |strategy| demo.find(Setting::new(strategy, 1000));
     let (timeout, open_mx, stream) = (at(Strategy::Timeout)?, at(Strategy::OpenMx)?, at(Strategy::Stream)?);
     let ping = |outcome: &Outcome| outcome.ping_ms.map(|spread| spread.median);
     let (none, with_timeout) = (ping(disabled)?, ping(timeout)?);

@@ -9,7 +9,7 @@ mod relay;
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -162,41 +162,6 @@ impl GuestChannel {
             drop(running.stdin());
         }
         Ok(running)
-    }
-
-    /// Runs a command to its end: another thread feeds `stdin` to it (and stays behind when reading never ends), and
-    /// its output is written as it comes.
-    ///
-    /// # Errors
-    /// Fails when the command does not start, its end is not known, or the output cannot be written.
-    pub fn run(
-        &self,
-        exec: &Exec,
-        mut stdin: impl Read + Send + 'static,
-        stdout: &mut dyn Write,
-        stderr: &mut dyn Write,
-    ) -> Result<ExitStatus, ChannelError> {
-        let mut running = self.exec(exec)?;
-        if let Some(mut input) = running.stdin() {
-            std::thread::Builder::new().name("guest-stdin".into()).spawn(move || {
-                // An error here is the command's end, which `next` reports, or an unreadable input, which then ends.
-                let _ = io::copy(&mut stdin, &mut input);
-            })?;
-        }
-        loop {
-            match running.next(None)? {
-                Event::Started { .. } => {}
-                Event::Stdout(bytes) => {
-                    stdout.write_all(&bytes)?;
-                    stdout.flush()?;
-                }
-                Event::Stderr(bytes) => {
-                    stderr.write_all(&bytes)?;
-                    stderr.flush()?;
-                }
-                Event::Exited(status) => return Ok(status),
-            }
-        }
     }
 
     /// Runs a command without input and collects its output; ends it after `patience`.

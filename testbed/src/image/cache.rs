@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::packages::Package;
-use super::{INITRAMFS_FILE, Image, ImageError, KERNEL_FILE, LABEL_FILE, Label, ROOT_FILE, Recipe, hex};
+use super::{INITRAMFS_FILE, Image, ImageError, KERNEL_FILE, LABEL_FILE, Label, ROOT_FILE, Recipe};
+use crate::digest::hex;
 
 /// Age of partially written notes above which they were left by a weft that was killed.
 const STAGING_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -119,7 +120,7 @@ impl Cache {
             .find_map(|line| line.strip_prefix("VERSION_ID="))
             .unwrap_or_default()
             .to_owned();
-        let key = hex(&Sha256::digest(format!("{release}\n{}", recipe.packages_key())));
+        let key = hex(Sha256::digest(format!("{release}\n{}", recipe.packages_key())));
         self.root.join("resolved").join(format!("{key}.json"))
     }
 

@@ -104,27 +104,12 @@ impl<'a> Node<'a> {
         } else {
             1
         };
-        put(
-            &mut inode,
-            4,
-            &u16::try_from(self.entry.mode).map_err(too_large)?.to_le_bytes(),
-        );
-        put(&mut inode, 6, &u16::try_from(links).map_err(too_large)?.to_le_bytes());
-        put(
-            &mut inode,
-            8,
-            &u32::try_from(self.len).map_err(too_large)?.to_le_bytes(),
-        );
-        put(
-            &mut inode,
-            16,
-            &u32::try_from(self.first_block).map_err(too_large)?.to_le_bytes(),
-        );
-        put(
-            &mut inode,
-            20,
-            &u32::try_from(self.number + 1).map_err(too_large)?.to_le_bytes(),
-        );
+        let [mode, links] = [self.entry.mode as usize, links].map(u16::try_from);
+        put(&mut inode, 4, &mode.map_err(too_large)?.to_le_bytes());
+        put(&mut inode, 6, &links.map_err(too_large)?.to_le_bytes());
+        for (at, value) in [(8, self.len), (16, self.first_block), (20, self.number + 1)] {
+            put(&mut inode, at, &u32::try_from(value).map_err(too_large)?.to_le_bytes());
+        }
         Ok(inode)
     }
 }

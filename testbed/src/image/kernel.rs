@@ -11,10 +11,11 @@ use super::packages::Unpacked;
 use super::{ImageError, Recipe, vmlinux};
 use crate::lab::OwnKernel;
 
-/// Places in a bzImage of its signature, the version of its boot protocol, and the place of its release, less 0x200.
+/// Place of a bzImage's signature, and the bytes from there to the end of the pointer to its release, which counts from
+/// 0x200.
 const SIGNATURE_OFFSET: u64 = 0x202;
 const SIGNATURE: [u8; 4] = *b"HdrS";
-const RELEASE_POINTER_OFFSET: usize = 0x20e - 0x202;
+const HEADER_LEN: usize = 0x20e + 2 - 0x202;
 
 /// Longest release that is read, in bytes; the kernel's own limit is 64.
 const RELEASE_LEN_MAX: usize = 128;
@@ -158,29 +159,24 @@ fn release_of(path: &Path) -> Result<String, ImageError> {
         kernel: path.to_path_buf(),
         why: why.to_owned(),
     };
-    let read = |offset: u64, bytes: &mut [u8]| -> std::io::Result<usize> {
+    let read = |offset: u64, len: usize| {
+        let mut bytes = Vec::new();
         let mut file = File::open(path)?;
         file.seek(SeekFrom::Start(offset))?;
-        let mut len = 0;
-        while len < bytes.len() {
-            match file.read(&mut bytes[len..])? {
-                0 => break,
-                more => len += more,
-            }
-        }
-        Ok(len)
+        file.take(len as u64).read_to_end(&mut bytes).map(|_| bytes)
     };
-    let mut header = [0; RELEASE_POINTER_OFFSET + 2];
-    let len = read(SIGNATURE_OFFSET, &mut header).map_err(|error| ImageError::io(path, error))?;
-    if len < header.len() || header[..4] != SIGNATURE {
+    let failed = |error| ImageError::io(path, error);
+    let header = read(SIGNATURE_OFFSET, HEADER_LEN).map_err(failed)?;
+    let Some(pointer) = header
+        .last_chunk()
+        .filter(|_| header.starts_with(&SIGNATURE) && header.len() == HEADER_LEN)
+    else {
         return Err(wrong(
             "it is no bzImage (arch/x86/boot/bzImage of a kernel that was built, or a vmlinuz)",
         ));
-    }
-    let pointer = u16::from_le_bytes([header[RELEASE_POINTER_OFFSET], header[RELEASE_POINTER_OFFSET + 1]]);
-    let mut text = [0; RELEASE_LEN_MAX];
-    let len = read(u64::from(pointer) + 0x200, &mut text).map_err(|error| ImageError::io(path, error))?;
-    let text = String::from_utf8_lossy(&text[..len]);
+    };
+    let text = read(u64::from(u16::from_le_bytes(*pointer)) + 0x200, RELEASE_LEN_MAX).map_err(failed)?;
+    let text = String::from_utf8_lossy(&text);
     let release = text.split([' ', '\0']).next().unwrap_or_default();
     let plain = |c: char| c.is_ascii_alphanumeric() || "._+-~".contains(c);
     if release.is_empty() || release.starts_with('.') || !release.chars().all(plain) {

@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use crate::digest::hex;
+
 pub use binaries::GuestBinaries;
 pub use cache::Cache;
 pub use packages::{MissingTool, missing_tools};
@@ -251,16 +253,5 @@ fn hash(recipe: &Recipe, kernel: Option<&str>, packages: &[packages::Package], o
         hasher.update(file.path.as_bytes());
         hasher.update(Sha256::digest(&file.contents));
     }
-    hex(&hasher.finalize())
-}
-
-/// Renders bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use fmt::Write;
-    bytes
-        .iter()
-        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    hex(hasher.finalize())
 }

@@ -3,10 +3,10 @@
 //! `/lib/modules/VERSION` and changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use super::elf;
 
@@ -315,33 +315,23 @@ fn builtin_names(text: &str) -> BTreeSet<String> {
 }
 
 fn read_module(file: &Path) -> Result<Vec<u8>, String> {
-    let failed = |error: std::io::Error| format!("its {} cannot be read: {error}", file.display());
-    let name = file.to_string_lossy();
-    let tool = match without_compression(&name).1 {
-        None => return fs::read(file).map_err(failed),
-        Some("xz") => {
-            let bytes = fs::read(file).map_err(failed)?;
-            let mut contents = Vec::new();
-            let mut reader = lzma_rust2::XzReader::new(bytes.as_slice(), true).take(MODULE_LEN_MAX);
-            reader.read_to_end(&mut contents).map_err(failed)?;
-            return Ok(contents);
-        }
-        Some("gz") => "gzip",
-        Some(_) => "zstd",
+    let failed = |what: &str, error: &dyn Display| format!("its {} cannot be {what}: {error}", file.display());
+    let bytes = fs::read(file).map_err(|error| failed("read", &error))?;
+    let unpacked = |reader: &mut dyn Read| {
+        let mut contents = Vec::new();
+        let read = reader.take(MODULE_LEN_MAX).read_to_end(&mut contents);
+        read.map(|_| contents).map_err(|error| failed("unpacked", &error))
     };
-    // Kernels of other distributions need this; Debian's have no such modules.
-    let mut unpack = Command::new(tool);
-    let output = unpack.arg("-dc").arg(file).stdin(Stdio::null()).output();
-    match output {
-        Ok(output) if output.status.success() => Ok(output.stdout),
-        Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(format!("its {} cannot be unpacked: {}", file.display(), said.trim()))
+    let packed = bytes.as_slice();
+    // Debian's kernels have only the first two kinds.
+    match without_compression(&file.to_string_lossy()).1 {
+        None => Ok(bytes),
+        Some("xz") => unpacked(&mut lzma_rust2::XzReader::new(packed, true)),
+        Some("gz") => unpacked(&mut flate2::read::MultiGzDecoder::new(packed)),
+        Some(_) => {
+            let reader = ruzstd::decoding::StreamingDecoder::new(packed);
+            unpacked(&mut reader.map_err(|error| failed("unpacked", &error))?)
         }
-        Err(error) => Err(format!(
-            "its {} cannot be unpacked: {tool} cannot be started: {error}",
-            file.display()
-        )),
     }
 }
 

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::binaries::OwnFile;
-use super::{Cache, ImageError, Recipe, Step, elf, hex};
+use super::{Cache, ImageError, Recipe, Step, elf};
+use crate::digest::hex;
 
 /// Number of packages that are fetched for single programs of a recipe; more means that a wrong dependency was
 /// followed.
@@ -106,9 +107,8 @@ impl Package {
 /// A record is what apt knows of a package.
 #[derive(Clone)]
 struct Record {
-    name: String,
-    version: String,
-    sha256: String,
+    /// The package, with a role that is chosen when it is fetched.
+    package: Package,
     depends: Vec<String>,
 }
 
@@ -261,7 +261,7 @@ impl<'a> Store<'a> {
         let text = run(apt).map_err(failed)?;
         let records = text.split("\n\n").filter_map(parse_record);
         let records: BTreeMap<String, Record> = records
-            .map(|record| (format!("{}={}", record.name, record.version), record))
+            .map(|record| (format!("{}={}", record.package.name, record.package.version), record))
             .collect();
         let missing = |wanted: &String| failed(format!("apt does not say where {wanted} is"));
         wanted
@@ -323,15 +323,11 @@ impl<'a> Store<'a> {
 
     /// Fetches the package files that the cache lacks, with one call of apt for each [`DOWNLOADS_MAX`].
     fn fetch_all(&mut self, role: Role, records: &[Record]) -> Result<Vec<Package>, ImageError> {
-        let packages: Vec<Package> = records
-            .iter()
-            .map(|record| Package {
-                role,
-                name: record.name.clone(),
-                version: record.version.clone(),
-                sha256: record.sha256.clone(),
-            })
-            .collect();
+        let package = |record: &Record| Package {
+            role,
+            ..record.package.clone()
+        };
+        let packages: Vec<_> = records.iter().map(package).collect();
         let missing: Vec<&Package> = packages
             .iter()
             .filter(|package| !self.cache.packages().join(package.file_name()).is_file())
@@ -375,7 +371,7 @@ impl<'a> Store<'a> {
             .flatten()
         {
             let contents = fs::read(entry.path()).map_err(|error| ImageError::io(&entry.path(), error))?;
-            files.insert(hex(&Sha256::digest(contents)), entry.path());
+            files.insert(hex(Sha256::digest(contents)), entry.path());
         }
         for package in packages {
             let wrong = || failed(package, "what was downloaded is not what apt's lists promise".into());
@@ -512,9 +508,12 @@ fn parse_record(text: &str) -> Option<Record> {
     };
     let depends = [field("Pre-Depends"), field("Depends")].into_iter().flatten();
     Some(Record {
-        name: field("Package")?.to_owned(),
-        version: field("Version")?.to_owned(),
-        sha256: field("SHA256")?.to_owned(),
+        package: Package {
+            role: Role::Parts,
+            name: field("Package")?.to_owned(),
+            version: field("Version")?.to_owned(),
+            sha256: field("SHA256")?.to_owned(),
+        },
         depends: depends
             .flat_map(|list| list.split(','))
             .map(first)
@@ -553,7 +552,10 @@ mod tests {
                     debconf (>= 0.5) | debconf-2.0, libc6:any (>= 2.34), libiperf0 (>= 3.1.3)\nSHA256: \
                     00ff\nDescription: x\n more: y\n\nPackage: other\n";
         let record = parse_record(text).unwrap();
-        assert_eq!((record.name.as_str(), record.version.as_str()), ("iperf3", "3.12-1"));
+        assert_eq!(
+            (record.package.name.as_str(), record.package.version.as_str()),
+            ("iperf3", "3.12-1")
+        );
         assert_eq!(record.depends, ["init-system-helpers", "debconf", "libc6", "libiperf0"]);
         assert!(parse_record("").is_none());
     }

@@ -4,6 +4,8 @@ use std::{collections::BTreeSet, fmt, net::Ipv4Addr, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use super::network::{self, Network};
+
 /// An IPv4 address and the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ipv4Net {
@@ -33,25 +35,10 @@ impl Ipv4Net {
         u32::MAX << (32 - u32::from(self.prefix_len))
     }
 
-    /// Returns the network of this address, with all host bits zero.
-    #[must_use]
-    pub fn network(self) -> Self {
-        Self {
-            address: Ipv4Addr::from(u32::from(self.address) & self.mask()),
-            ..self
-        }
-    }
-
     /// Returns whether `address` is in this network.
     #[must_use]
     pub fn contains(self, address: Ipv4Addr) -> bool {
         u32::from(address) & self.mask() == u32::from(self.address) & self.mask()
-    }
-
-    /// Returns whether the two networks have an address in common.
-    #[must_use]
-    pub fn overlaps(self, other: Self) -> bool {
-        self.contains(other.network().address) || other.contains(self.network().address)
     }
 
     /// Returns whether a host can have this address: it is neither the network's nor the broadcast address.
@@ -72,6 +59,19 @@ impl Ipv4Net {
     }
 }
 
+impl Network for Ipv4Net {
+    fn network(self) -> Self {
+        Self {
+            address: Ipv4Addr::from(u32::from(self.address) & self.mask()),
+            ..self
+        }
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        self.contains(other.network().address) || other.contains(self.network().address)
+    }
+}
+
 impl fmt::Display for Ipv4Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix_len)
@@ -81,16 +81,8 @@ impl fmt::Display for Ipv4Net {
 impl FromStr for Ipv4Net {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let (address, prefix_len) = text
-            .split_once('/')
-            .ok_or("the prefix length is missing, as in 10.0.0.7/24")?;
-        let address = address
-            .parse()
-            .map_err(|_| format!("\"{address}\" is not an IPv4 address such as 10.0.0.7"))?;
-        match prefix_len.parse() {
-            Ok(prefix_len @ 8..=30) => Ok(Self { address, prefix_len }),
-            _ => Err(format!("\"/{prefix_len}\" is not a prefix length from /8 to /30")),
-        }
+        let (address, prefix_len) = network::parse(text, ("IPv4", "10.0.0.7/24"), 8..=30)?;
+        Ok(Self { address, prefix_len })
     }
 }
 

@@ -5,6 +5,8 @@ use std::{fmt, net::Ipv6Addr, str::FromStr};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::network::{self, Network};
+
 /// An IPv6 address and the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ipv6Net {
@@ -34,22 +36,6 @@ impl Ipv6Net {
         u128::MAX << (128 - u32::from(self.prefix_len))
     }
 
-    /// Returns the network of this address, with all host bits zero.
-    #[must_use]
-    pub fn network(self) -> Self {
-        Self {
-            address: Ipv6Addr::from(u128::from(self.address) & self.mask()),
-            ..self
-        }
-    }
-
-    /// Returns whether the two networks have an address in common.
-    #[must_use]
-    pub fn overlaps(self, other: Self) -> bool {
-        let mask = self.mask() & other.mask();
-        u128::from(self.address) & mask == u128::from(other.address) & mask
-    }
-
     /// Returns the host with this number, or `None` when the network is too small.
     #[must_use]
     pub fn host(self, number: u32) -> Option<Self> {
@@ -71,6 +57,20 @@ impl Ipv6Net {
     }
 }
 
+impl Network for Ipv6Net {
+    fn network(self) -> Self {
+        Self {
+            address: Ipv6Addr::from(u128::from(self.address) & self.mask()),
+            ..self
+        }
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        let mask = self.mask() & other.mask();
+        u128::from(self.address) & mask == u128::from(other.address) & mask
+    }
+}
+
 impl fmt::Display for Ipv6Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix_len)
@@ -80,16 +80,8 @@ impl fmt::Display for Ipv6Net {
 impl FromStr for Ipv6Net {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let (address, prefix_len) = text
-            .split_once('/')
-            .ok_or("the prefix length is missing, as in fd00::7/64")?;
-        let address = address
-            .parse()
-            .map_err(|_| format!("\"{address}\" is not an IPv6 address such as fd00::7"))?;
-        match prefix_len.parse() {
-            Ok(prefix_len @ 8..=126) => Ok(Self { address, prefix_len }),
-            _ => Err(format!("\"/{prefix_len}\" is not a prefix length from /8 to /126")),
-        }
+        let (address, prefix_len) = network::parse(text, ("IPv6", "fd00::7/64"), 8..=126)?;
+        Ok(Self { address, prefix_len })
     }
 }
 

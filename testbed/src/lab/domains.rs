@@ -3,10 +3,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{Ipv4Addr, Ipv6Addr},
-    ops::Range,
 };
 
-use super::{Ipv4Net, Ipv6Net, file::LabFile, problems::Problems};
+use toml::Spanned;
+
+use super::{
+    Ipv4Net, Ipv6Net,
+    file::{LabFile, NicFile, SwitchFile},
+    network::Network,
+    problems::Problems,
+};
 
 /// Switches joined by trunks form one broadcast domain and share one IPv4 network.
 pub(super) struct Domains {
@@ -52,116 +58,92 @@ impl Domains {
     }
 
     pub(super) fn set_subnets(&mut self, file: &LabFile, switches: &[String], problems: &mut Problems) {
-        for (index, switch) in file.switch.iter().enumerate() {
-            let Some(text) = &switch.subnet else { continue };
-            match text.get_ref().parse::<Ipv4Net>() {
-                Err(message) => problems.add(text.span(), message, "write it as \"10.0.0.0/24\""),
-                Ok(net) if net.network() != net => {
-                    problems.add(
-                        text.span(),
-                        format!("{net} is an address in a network"),
-                        format!("the network is \"{}\"", net.network()),
-                    );
-                }
-                Ok(net) => self.state(self.of_switch[index], net, text.span(), problems),
-            }
-        }
-        // An address of the file implies the network where no switch states one. An address in a VLAN may belong to the
-        // VLAN's network.
-        let nics = file.node.iter().flat_map(|node| node.nic.iter().flatten());
-        for nic in nics.filter(|nic| !nic.has_vlans()) {
-            let switch = match &nic.switch {
-                None => Some(0),
-                Some(name) => switches.iter().position(|switch| switch == name.get_ref()),
-            };
-            let address = nic
-                .address
-                .as_ref()
-                .and_then(|text| text.get_ref().parse::<Ipv4Net>().ok());
-            if let (Some(switch), Some(address)) = (switch, address) {
-                let (subnet, stated) = &mut self.subnets[self.of_switch[switch]];
-                if !*stated {
-                    (*subnet, *stated) = (address.network(), true);
-                }
-            }
-        }
-        let span = file.switch.last().map_or(0..0, |switch| switch.name.span());
-        let used: BTreeSet<usize> = self.of_switch.iter().copied().collect();
-        for (position, &a) in used.iter().enumerate() {
-            for &b in used.iter().skip(position + 1) {
-                let (a, b) = (self.subnets[a].0, self.subnets[b].0);
-                if a.overlaps(b) {
-                    let help = "switches that no trunk joins need networks that do not overlap: set `subnet`";
-                    problems.add(span.clone(), format!("the networks {a} and {b} overlap"), help);
-                }
-            }
-        }
+        let keys = Keys {
+            name: "subnet",
+            example: "10.0.0.0/24",
+            remedy: "switches joined by trunks share one network: name the same for both, or for one only",
+            of_switch: |switch| switch.subnet.as_ref(),
+            of_nic: |nic| nic.address.as_ref(),
+        };
+        set_networks(&mut self.subnets, &keys, &self.of_switch, (file, switches), problems);
     }
 
     /// Sets the IPv6 networks of the domains, in the lab called `lab`.
     pub(super) fn set_subnets6(&mut self, lab: &str, file: &LabFile, switches: &[String], problems: &mut Problems) {
         let default = |number: usize| Ipv6Net::default_for(lab, u16::try_from(number + 1).unwrap_or(u16::MAX));
         self.subnets6 = (0..switches.len()).map(|number| (default(number), false)).collect();
-        for (index, switch) in file.switch.iter().enumerate() {
-            let Some(text) = &switch.subnet6 else { continue };
-            let (subnet, stated) = &mut self.subnets6[self.of_switch[index]];
-            match text.get_ref().parse::<Ipv6Net>() {
-                Err(message) => problems.add(text.span(), message, "write it as \"fd00:1::/64\""),
-                Ok(net) if net.network() != net => {
-                    let help = format!("the network is \"{}\"", net.network());
-                    problems.add(text.span(), format!("{net} is an address in a network"), help);
-                }
-                Ok(net) if *stated && *subnet != net => {
-                    let message = format!("a switch joined to this one by a trunk says the network is {subnet}");
-                    problems.add(text.span(), message, "switches joined by trunks share one network");
-                }
-                Ok(net) => (*subnet, *stated) = (net, true),
+        let keys = Keys {
+            name: "subnet6",
+            example: "fd00:1::/64",
+            remedy: "switches joined by trunks share one network",
+            of_switch: |switch| switch.subnet6.as_ref(),
+            of_nic: |nic| nic.address6.as_ref().filter(|_| !nic.is_loopback()),
+        };
+        set_networks(&mut self.subnets6, &keys, &self.of_switch, (file, switches), problems);
+    }
+}
+
+/// The keys of a lab file about the networks of one address family.
+struct Keys {
+    /// Name of a switch's key.
+    name: &'static str,
+    example: &'static str,
+    /// What to do when two switches of a domain state different networks.
+    remedy: &'static str,
+    of_switch: fn(&SwitchFile) -> Option<&Spanned<String>>,
+    of_nic: fn(&NicFile) -> Option<&Spanned<String>>,
+}
+
+/// Sets the networks that the file states, or that its addresses imply, and finds those that contradict each other.
+fn set_networks<N: Network>(
+    networks: &mut [(N, bool)],
+    keys: &Keys,
+    of_switch: &[usize],
+    (file, switches): (&LabFile, &[String]),
+    problems: &mut Problems,
+) {
+    for (index, switch) in file.switch.iter().enumerate() {
+        let Some(text) = (keys.of_switch)(switch) else { continue };
+        let (known, stated) = &mut networks[of_switch[index]];
+        match text.get_ref().parse::<N>() {
+            Err(message) => problems.add(text.span(), message, format!("write it as \"{}\"", keys.example)),
+            Ok(net) if net.network() != net => {
+                let help = format!("the network is \"{}\"", net.network());
+                problems.add(text.span(), format!("{net} is an address in a network"), help);
             }
-        }
-        // An address of the file implies the network where no switch states one. An address in a VLAN may belong to the
-        // VLAN's network.
-        let nics = file.node.iter().flat_map(|node| node.nic.iter().flatten());
-        for nic in nics.filter(|nic| !nic.has_vlans()) {
-            let switch = match &nic.switch {
-                _ if nic.loopback.as_ref().is_some_and(|on| *on.get_ref()) => None,
-                None => Some(0),
-                Some(name) => switches.iter().position(|switch| switch == name.get_ref()),
-            };
-            let address = nic
-                .address6
-                .as_ref()
-                .and_then(|text| text.get_ref().parse::<Ipv6Net>().ok());
-            if let (Some(switch), Some(address)) = (switch, address) {
-                let (subnet, stated) = &mut self.subnets6[self.of_switch[switch]];
-                if !*stated {
-                    (*subnet, *stated) = (address.network(), true);
-                }
+            Ok(net) if *stated && *known != net => {
+                let message = format!("a switch joined to this one by a trunk says the network is {known}");
+                problems.add(text.span(), message, keys.remedy);
             }
+            Ok(net) => (*known, *stated) = (net, true),
         }
-        let span = file.switch.last().map_or(0..0, |switch| switch.name.span());
-        let used: BTreeSet<usize> = self.of_switch.iter().copied().collect();
-        for (position, &a) in used.iter().enumerate() {
-            for &b in used.iter().skip(position + 1) {
-                let (a, b) = (self.subnets6[a].0, self.subnets6[b].0);
-                if a.overlaps(b) {
-                    let help = "switches that no trunk joins need networks that do not overlap: set `subnet6`";
-                    problems.add(span.clone(), format!("the networks {a} and {b} overlap"), help);
-                }
+    }
+    // An address of the file implies the network where no switch states one. An address in a VLAN may belong to the
+    // VLAN's network.
+    let nics = file.node.iter().flat_map(|node| node.nic.iter().flatten());
+    for nic in nics.filter(|nic| !nic.has_vlans()) {
+        let switch = match &nic.switch {
+            None => Some(0),
+            Some(name) => switches.iter().position(|switch| switch == name.get_ref()),
+        };
+        let address = (keys.of_nic)(nic).and_then(|text| text.get_ref().parse::<N>().ok());
+        if let (Some(switch), Some(address)) = (switch, address) {
+            let (known, stated) = &mut networks[of_switch[switch]];
+            if !*stated {
+                (*known, *stated) = (address.network(), true);
             }
         }
     }
-
-    fn state(&mut self, domain: usize, net: Ipv4Net, span: Range<usize>, problems: &mut Problems) {
-        let (subnet, stated) = &mut self.subnets[domain];
-        if *stated && *subnet != net {
-            let message = format!("a switch joined to this one by a trunk says the network is {subnet}");
-            problems.add(
-                span,
-                message,
-                "switches joined by trunks share one network: name the same for both, or for one only",
-            );
-        } else {
-            (*subnet, *stated) = (net, true);
+    let span = file.switch.last().map_or(0..0, |switch| switch.name.span());
+    let used: BTreeSet<usize> = of_switch.iter().copied().collect();
+    for (position, &a) in used.iter().enumerate() {
+        for &b in used.iter().skip(position + 1) {
+            let (a, b) = (networks[a].0, networks[b].0);
+            if a.overlaps(b) {
+                let name = keys.name;
+                let help = format!("switches that no trunk joins need networks that do not overlap: set `{name}`");
+                problems.add(span.clone(), format!("the networks {a} and {b} overlap"), help);
+            }
         }
     }
 }

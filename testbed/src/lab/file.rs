@@ -477,18 +477,6 @@ impl From<SteeringMode> for vnicd_protocol::SteeringMode {
     }
 }
 
-impl SteeringMode {
-    /// Returns the name used in files, on the command line and by the card.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Flow => "flow",
-            Self::Endpoint => "endpoint",
-        }
-    }
-}
-
 /// How arriving frames are spread over the receive queues that the guest's driver uses.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, such as { mode = \"endpoint\" }")]

@@ -14,6 +14,7 @@ mod file;
 mod lab_folder;
 mod memory;
 mod names;
+mod network;
 mod nic_address;
 mod nics;
 mod nodes;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use toml::Spanned;
 
-use super::{Ipv4Net, Ipv6Net, domains::Domains, file::NicFile, problems::Problems};
+use super::{Ipv4Net, Ipv6Net, domains::Domains, file::NicFile, network::Network, problems::Problems};
 
 /// Chooses the IPv4 address of a card: as the file says, the one that it has in the running lab (`kept`), or a free
 /// one.

@@ -12,6 +12,7 @@ use super::{
     domains::Domains,
     file::{LabFile, NicFile},
     names::find_switch,
+    network::Network,
     nic_address::{nic_address, nic_address6},
     places::seed_directions,
     port_name,

@@ -9,6 +9,7 @@ use super::{
     lab_folder::LabFolder,
     memory::memory_mib,
     names::{check_unique, checked_name},
+    network::Network,
     nics::Nics,
     places::places,
     problems::Problems,

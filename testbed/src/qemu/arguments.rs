@@ -60,6 +60,14 @@ pub struct Machine {
     pub incoming: bool,
 }
 
+impl Machine {
+    /// Returns the paths at which QEMU listens, except those of the cards.
+    pub(super) fn listening_sockets(&self) -> impl Iterator<Item = &PathBuf> {
+        let optional = [&self.agent_socket, &self.event_socket, &self.serial_socket];
+        [&self.qmp_socket].into_iter().chain(optional.into_iter().flatten())
+    }
+}
+
 /// The action when the guest reboots or its kernel panics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnReboot {
@@ -468,21 +476,7 @@ fn check(machine: &Machine) -> Result<(), QemuError> {
             ));
         }
     }
-    let sockets = [
-        Some(&machine.qmp_socket),
-        machine.agent_socket.as_ref(),
-        machine.event_socket.as_ref(),
-        machine.serial_socket.as_ref(),
-    ];
-    for socket in machine
-        .nics
-        .iter()
-        .filter_map(|nic| match &nic.backend {
-            NicBackend::VhostUser { socket, .. } => Some(socket),
-            NicBackend::Tap { .. } => None,
-        })
-        .chain(sockets.into_iter().flatten())
-    {
+    for socket in sockets(machine) {
         let len = socket.as_os_str().len();
         if len > SOCKET_PATH_LEN_MAX {
             let path = socket.display();
@@ -491,20 +485,35 @@ fn check(machine: &Machine) -> Result<(), QemuError> {
             ));
         }
     }
+    for file in files(machine) {
+        if let Err(error) = std::fs::File::open(file) {
+            return wrong(format!("{} cannot be read: {error}", file.display()));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the paths of all sockets of a machine.
+fn sockets(machine: &Machine) -> impl Iterator<Item = &PathBuf> {
+    let of_nics = machine.nics.iter().filter_map(|nic| match &nic.backend {
+        NicBackend::VhostUser { socket, .. } => Some(socket),
+        NicBackend::Tap { .. } => None,
+    });
+    of_nics.chain(machine.listening_sockets())
+}
+
+/// Returns the paths of the files that QEMU reads.
+fn files(machine: &Machine) -> impl Iterator<Item = &PathBuf> {
     let boot = &machine.boot;
     let files = [
         boot.kernel.as_ref(),
         boot.initramfs.as_ref(),
         boot.disk.as_ref().map(|disk| &disk.path),
         boot.seed.as_ref(),
+        machine.guest_config.as_ref(),
     ];
     let shared = boot.shared_disks.iter().map(|disk| &disk.path);
-    for file in files.into_iter().flatten().chain(&machine.guest_config).chain(shared) {
-        if let Err(error) = std::fs::File::open(file) {
-            return wrong(format!("{} cannot be read: {error}", file.display()));
-        }
-    }
-    Ok(())
+    files.into_iter().flatten().chain(shared)
 }
 
 /// The argument list under construction.

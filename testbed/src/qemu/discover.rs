@@ -5,32 +5,20 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::QemuError;
+use super::{Qemu, QemuError};
 
 /// Name of the binary that is searched for in `PATH`.
 const BINARY: &str = "qemu-system-x86_64";
 
 /// The oldest version whose command line weft knows.
-const OLDEST: Version = Version {
-    major: 7,
-    minor: 0,
-    micro: 0,
-};
+const OLDEST: Version = version(7, 0, 0);
 
 /// The first version in which a vhost-user NIC under TCG may have MSI-X; 7.2 crashes with it. Versions between 7.2 and
 /// this one were not tried, so they are treated like 7.2.
-const WITH_VECTORS: Version = Version {
-    major: 9,
-    minor: 0,
-    micro: 0,
-};
+const WITH_VECTORS: Version = version(9, 0, 0);
 
 /// The first version that takes the reconnect time of a socket in milliseconds.
-const WITH_RECONNECT_MS: Version = Version {
-    major: 9,
-    minor: 2,
-    micro: 0,
-};
+const WITH_RECONNECT_MS: Version = version(9, 2, 0);
 
 /// A QEMU version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,18 +31,14 @@ pub struct Version {
     pub micro: u32,
 }
 
+const fn version(major: u32, minor: u32, micro: u32) -> Version {
+    Version { major, minor, micro }
+}
+
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.major, self.minor, self.micro)
     }
-}
-
-/// A QEMU binary whose version is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Qemu {
-    binary: PathBuf,
-    version: Version,
-    data_directories: Vec<PathBuf>,
 }
 
 impl Qemu {

@@ -17,12 +17,20 @@ pub use accel::Accel;
 pub use arguments::{
     Boot, Disk, DiskFormat, HostFolder, Machine, Nic, NicBackend, OnReboot, SharedDisk, SocketMode, Uplink,
 };
-pub use discover::{Qemu, Version};
+pub use discover::Version;
 pub use process::{QemuProcess, spawn_bound};
 pub use qmp::{Qmp, Transfer};
 
 /// Length of the longest path of a Unix socket in bytes (`sun_path` without its closing zero).
 pub const SOCKET_PATH_LEN_MAX: usize = 107;
+
+/// A QEMU binary whose version is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Qemu {
+    binary: PathBuf,
+    version: Version,
+    data_directories: Vec<PathBuf>,
+}
 
 /// The errors of QEMU, with their remedies. Each message is complete and is not followed by a cause.
 #[derive(Debug, Error)]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Machine, Qemu, QemuError};
+use crate::log_tail::read_tail;
 
 /// Longest part of a process's log that is shown in an error, in bytes: its last lines tell why it ended.
 const LOG_TAIL_MAX: u64 = 2048;
@@ -78,14 +79,9 @@ impl Qemu {
     /// its exit.
     pub fn spawn(&self, machine: &Machine, log: &Path) -> Result<QemuProcess, QemuError> {
         let arguments = self.arguments(machine)?;
-        for socket in [
-            Some(&machine.qmp_socket),
-            machine.event_socket.as_ref(),
-            machine.agent_socket.as_ref(),
-            machine.serial_socket.as_ref(),
-        ] {
-            match socket.map(fs::remove_file) {
-                Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(QemuError::Spawn(error)),
+        for socket in machine.listening_sockets() {
+            match fs::remove_file(socket) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(QemuError::Spawn(error)),
                 _ => {}
             }
         }
@@ -169,16 +165,8 @@ impl QemuProcess {
     /// Returns the last lines that QEMU printed, which tell why it ended.
     #[must_use]
     pub fn last_words(&self) -> String {
-        use std::io::{Read, Seek, SeekFrom};
-        let read = || -> io::Result<String> {
-            let mut file = File::open(&self.log)?;
-            let len = file.metadata()?.len();
-            file.seek(SeekFrom::Start(len.saturating_sub(LOG_TAIL_MAX)))?;
-            let mut tail = Vec::new();
-            file.take(LOG_TAIL_MAX).read_to_end(&mut tail)?;
-            Ok(String::from_utf8_lossy(&tail).trim().to_owned())
-        };
-        read().unwrap_or_default()
+        let tail = read_tail(&self.log, 0, LOG_TAIL_MAX).unwrap_or_default();
+        String::from_utf8_lossy(&tail).trim().to_owned()
     }
 }
 

@@ -146,9 +146,5 @@ pub fn cpu_flags() -> Vec<String> {
     flags.split_whitespace().map(str::to_owned).collect()
 }
 
-fn hex(digest: impl AsRef<[u8]>) -> String {
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests;

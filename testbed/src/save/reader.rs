@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs::File,
-    io::{self, Read},
+    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -11,15 +11,13 @@ use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 use weft_agent::config::{FILES_DISK, ROOT_DISK};
 
-use super::{FORMAT, Header, MANIFEST, MANIFEST_LEN_MAX, Manifest, SavedFile, cpu_flags, hex, why_not};
+use super::{FORMAT, Header, MANIFEST, MANIFEST_LEN_MAX, Manifest, SavedFile, cpu_flags, why_not};
 use crate::{
     accel::{Accel, AccelChoice},
+    digest::{digest_of, hex},
     lab::{self, Boot},
     qemu::{self, Version},
 };
-
-/// Number of bytes that are read and hashed at a time.
-const PIECE_LEN: usize = 1 << 20;
 
 /// A saved lab that was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +85,8 @@ impl Saved {
         for file in self.files() {
             progress(file);
             let path = self.path(file);
-            let digest = digest(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let digest = File::open(&path).and_then(digest_of);
+            let digest = digest.with_context(|| format!("cannot read {}", path.display()))?;
             ensure!(
                 digest == file.sha256,
                 "the saved lab is damaged: the checksum of {} is wrong",
@@ -230,16 +229,4 @@ fn check(manifest: &Manifest) -> Result<(), String> {
 fn is_file_name(name: &str) -> bool {
     let known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     (1..=255).contains(&name.len()) && !name.starts_with('.') && name.chars().all(known)
-}
-
-fn digest(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let mut hash = Sha256::new();
-    let mut piece = vec![0; PIECE_LEN];
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(hex(hash.finalize())),
-            len => hash.update(&piece[..len]),
-        }
-    }
 }

@@ -15,7 +15,8 @@ use rustix::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{BESIDE_LAB_LEN_MAX, FORMAT, Header, MANIFEST, MANIFEST_LEN_MAX, Manifest, SavedFile, hex};
+use super::{BESIDE_LAB_LEN_MAX, FORMAT, Header, MANIFEST, MANIFEST_LEN_MAX, Manifest, SavedFile};
+use crate::digest::hex;
 use crate::lab::Lab;
 
 /// Checks whether a lab can be written down, before its guests are stopped.

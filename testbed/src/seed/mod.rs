@@ -34,7 +34,7 @@ pub fn image(guest: &GuestConfig, cloud_init: &CloudInit, ssh_keys: &[String], a
         .chain_update(&network)
         .chain_update(agent.unwrap_or_default())
         .finalize();
-    let instance = format!("weft-{}-{}", guest.hostname, crate::image::hex(&hash[..6]));
+    let instance = format!("weft-{}-{}", guest.hostname, crate::digest::hex(&hash[..6]));
     let meta_data = format!(
         "{:#}\n",
         json!({"instance-id": instance, "local-hostname": guest.hostname})

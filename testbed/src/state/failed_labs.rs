@@ -1,14 +1,14 @@
 //! The logs of labs that failed, which are kept until `weft clean`.
 
 use std::{
-    fs::{self, File},
-    io::{self, Read, Seek, SeekFrom},
+    fs,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result};
 
 use super::{StateDir, own_folder, root, stale_files::remove_folder};
+use crate::log_tail::read_tail;
 
 /// Suffix of the folder with the logs of a failed lab, behind the lab's name. No lab has a dot in its name.
 const FAILED_SUFFIX: &str = ".failed";
@@ -61,8 +61,8 @@ impl StateDir {
         }
         let mut room = LOGS_KEPT_LEN_MAX;
         for log in logs {
-            let end =
-                end_of(&log, LOG_KEPT_LEN_MAX.min(room)).with_context(|| format!("cannot read {}", log.display()))?;
+            let end = read_tail(&log, 0, LOG_KEPT_LEN_MAX.min(room));
+            let end = end.with_context(|| format!("cannot read {}", log.display()))?;
             if end.is_empty() {
                 continue;
             }
@@ -78,16 +78,6 @@ impl StateDir {
 
 pub(super) fn is_of_failure(folder: &Path) -> bool {
     folder.to_str().is_some_and(|path| path.ends_with(FAILED_SUFFIX))
-}
-
-/// Reads the last `length_max` bytes of a file.
-fn end_of(file: &Path, length_max: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(file)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(length_max)))?;
-    let mut end = Vec::new();
-    file.take(length_max).read_to_end(&mut end)?;
-    Ok(end)
 }
 
 /// Returns the folders with logs of labs that failed, the newest first.

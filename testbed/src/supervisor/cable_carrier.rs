@@ -12,14 +12,13 @@ use anyhow::Result;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{
-    LabState, Shared,
+    Shared,
     guest_process::{QEMU_POLL_INTERVAL, QEMU_START_TIMEOUT, runs},
     thread,
 };
 use crate::{
     lab::port_name,
     qemu::{Nic, Qmp},
-    supervisor_client::protocol::LabPhase,
     vnicd_client::report::PortInfo,
 };
 
@@ -88,11 +87,7 @@ fn pull_when_connected(shared: &Arc<Shared>, cards: impl IntoIterator<Item = (St
 
 /// Runs the thread that takes care of pulled cables, until none is left.
 fn serve(shared: &Shared) {
-    let stopping = |inner: &mut LabState| (inner.phase == LabPhase::Stopping).then_some(());
-    while shared
-        .wait_for(Some(Instant::now() + RECONNECT_POLL_INTERVAL), stopping)
-        .is_none()
-    {
+    while !shared.pause(RECONNECT_POLL_INTERVAL) {
         let lock = || shared.carriers.waiting.lock();
         // They are taken out before `vnicd` is asked: what is added from now on is about this `vnicd` or a later one.
         let cards = std::mem::take(&mut lock().cards);

@@ -282,7 +282,30 @@ fn machine(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<
             host_mtu: Some(u16::try_from(nic.mtu).unwrap_or(u16::MAX)),
         });
     }
-    let mut boot = match &node.boot {
+    let mut boot = boot(shared, node, incoming)?;
+    boot.seed = seed(shared, node)?;
+    Ok(Machine {
+        name: format!("{}.{}", shared.lab().name, node.name),
+        cpus: node.cpus,
+        memory_mib: node.memory_mib,
+        accel: shared.means().accel,
+        boot,
+        nics,
+        uplink: node.uplink.then(|| Uplink { mac: uplink_mac(node) }),
+        agent_socket: Some(state.socket(&format!("{}.agent", node.name))?),
+        qmp_socket: state.socket(&format!("{}.qmp", node.name))?,
+        event_socket: Some(state.socket(&format!("{}.events", node.name))?),
+        serial_log: state.file(&format!("{}.log", node.name)),
+        serial_socket: Some(state.socket(&format!("{}.serial", node.name))?),
+        guest_config: Some(config_path),
+        on_reboot: OnReboot::BootAgain,
+        incoming: incoming.is_some(),
+    })
+}
+
+/// Returns what a node boots, or continues with.
+fn boot(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<qemu::Boot> {
+    Ok(match &node.boot {
         _ if let Some(incoming) = incoming => incoming.boot.clone(),
         Boot::Recipe { image, append } => {
             let means = shared.means();
@@ -313,24 +336,6 @@ fn machine(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<
             disk: Some(disk(image, *writable)?),
             ..qemu::Boot::default()
         },
-    };
-    boot.seed = seed(shared, node)?;
-    Ok(Machine {
-        name: format!("{}.{}", shared.lab().name, node.name),
-        cpus: node.cpus,
-        memory_mib: node.memory_mib,
-        accel: shared.means().accel,
-        boot,
-        nics,
-        uplink: node.uplink.then(|| Uplink { mac: uplink_mac(node) }),
-        agent_socket: Some(state.socket(&format!("{}.agent", node.name))?),
-        qmp_socket: state.socket(&format!("{}.qmp", node.name))?,
-        event_socket: Some(state.socket(&format!("{}.events", node.name))?),
-        serial_log: state.file(&format!("{}.log", node.name)),
-        serial_socket: Some(state.socket(&format!("{}.serial", node.name))?),
-        guest_config: Some(config_path),
-        on_reboot: OnReboot::BootAgain,
-        incoming: incoming.is_some(),
     })
 }
 

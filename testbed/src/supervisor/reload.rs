@@ -4,7 +4,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -12,10 +12,10 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fd::AsRawFd;
-use sha2::{Digest, Sha256};
 
 use super::{LabState, Shared, vnicd_process::Vnicd};
 use crate::{
+    digest::digest_of,
     supervisor_client::protocol::{LabPhase, ReloadReport, VnicdBuild},
     vnicd_client::{Drained, Info, config::Config},
 };
@@ -293,14 +293,10 @@ fn wait_for_guests(shared: &Shared, connected: &[String]) -> Result<(Info, Vec<S
             .filter(|name| !back.contains(&name.as_str()))
             .cloned()
             .collect();
-        let stopping = |inner: &mut LabState| (inner.phase == LabPhase::Stopping).then_some(());
         if missing.is_empty() || Instant::now() > deadline {
             return Ok((info, missing));
         }
-        if shared
-            .wait_for(Some(Instant::now() + RETURN_POLL_INTERVAL), stopping)
-            .is_some()
-        {
+        if shared.pause(RETURN_POLL_INTERVAL) {
             bail!("the lab is being ended");
         }
     }
@@ -314,17 +310,10 @@ fn is_same_file(path: &Path, file: &File) -> bool {
 }
 
 /// Returns the first bytes of the file's SHA-256, in hexadecimal.
-fn digest(mut file: &File) -> Result<String> {
-    let mut hash = Sha256::new();
-    let mut piece = [0; 1 << 16];
-    loop {
-        match file.read(&mut piece).context("cannot read a vnicd")? {
-            0 => break,
-            len => hash.update(&piece[..len]),
-        }
-    }
-    let bytes = hash.finalize();
-    Ok(bytes[..DIGEST_BYTES].iter().map(|byte| format!("{byte:02x}")).collect())
+fn digest(file: &File) -> Result<String> {
+    let mut digest = digest_of(file).context("cannot read a vnicd")?;
+    digest.truncate(2 * DIGEST_BYTES);
+    Ok(digest)
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! Keeps the settings in force equal to those of `vnicd`, whether `weft` changes them or a guest by its card.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{LabState, Shared};
-use crate::supervisor_client::protocol::LabPhase;
+use super::Shared;
 
 /// Pause between two attempts to watch a `vnicd` that does not answer yet.
 const WATCH_PAUSE: Duration = Duration::from_millis(5);
@@ -11,8 +10,7 @@ const WATCH_PAUSE: Duration = Duration::from_millis(5);
 /// Remembers every change of a setting that `vnicd` reports. `vnicd` reports a change before it answers the request for
 /// it, and its reports can be read after its end: so no change that a guest knows of is lost when it is killed.
 pub(super) fn watch(shared: &Shared) {
-    let stopping = |inner: &mut LabState| (inner.phase == LabPhase::Stopping).then_some(());
-    while shared.wait_for(Some(Instant::now() + WATCH_PAUSE), stopping).is_none() {
+    while !shared.pause(WATCH_PAUSE) {
         let Ok(watch) = shared.vnicd().and_then(|client| Ok(client.watch()?)) else {
             continue;
         };

@@ -139,6 +139,12 @@ impl Shared {
         }
     }
 
+    /// Waits for a while; returns whether the lab is being ended, immediately if so.
+    pub(super) fn pause(&self, duration: Duration) -> bool {
+        let stopping = |inner: &mut LabState| (inner.phase == LabPhase::Stopping).then_some(());
+        self.wait_for(Some(Instant::now() + duration), stopping).is_some()
+    }
+
     pub(super) fn is_stopping(&self) -> bool {
         self.inner().phase == LabPhase::Stopping
     }

@@ -3,9 +3,8 @@
 
 use std::{
     fs::File,
-    io::{Read, Seek, SeekFrom},
     os::unix::process::{CommandExt, ExitStatusExt},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::Arc,
     time::{Duration, Instant},
@@ -16,6 +15,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use super::{Shared, cable_carrier};
 use crate::{
+    log_tail::read_tail,
     qemu::spawn_bound,
     vnicd_client::{Info, VnicdClient, config::Config},
 };
@@ -221,15 +221,7 @@ pub(super) fn last_words(log: &Path) -> String {
 
 /// Returns the end of what was written to a log file behind its first `start` bytes.
 fn words_since(log: &Path, start: u64) -> String {
-    let read = |log: &PathBuf| -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(log)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_LEN_MAX).max(start)))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let bytes = read(&log.to_path_buf()).unwrap_or_default();
+    let bytes = read_tail(log, start, LAST_WORDS_LEN_MAX).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let text = text.trim();
     if text.is_empty() {

@@ -110,9 +110,19 @@ fn pipes_carry_any_bytes_in_order_and_a_stalled_command_stops_only_itself() {
             stdin: true,
             ..exec(&["sh", "-c", "tee /dev/stderr"])
         };
-        let status = channel
-            .run(&settings, std::io::Cursor::new(bytes.to_vec()), &mut out, &mut err)
-            .unwrap();
+        let mut running = channel.exec(&settings).unwrap();
+        let mut input = running.stdin().unwrap();
+        let fed = bytes.to_vec();
+        let feeding = std::thread::spawn(move || input.write_all(&fed).unwrap());
+        let status = loop {
+            match running.next(None).unwrap() {
+                Event::Started { .. } => {}
+                Event::Stdout(piece) => out.extend(piece),
+                Event::Stderr(piece) => err.extend(piece),
+                Event::Exited(status) => break status,
+            }
+        };
+        feeding.join().unwrap();
         assert!(status.success());
         assert!(
             out == bytes && err == bytes,

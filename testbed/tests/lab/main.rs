@@ -22,5 +22,6 @@ mod save;
 mod steering;
 mod support;
 mod switches;
+mod trace_format;
 mod userspace;
 mod watchdog;

@@ -5,9 +5,10 @@ use std::{
     io::{BufRead, BufReader},
 };
 
-use testbed::trace::perfetto;
-
-use crate::support::{Lines, World, eventually};
+use crate::{
+    support::{Lines, World, eventually},
+    trace_format,
+};
 
 /// Checks M-CI1 on n1.eth1, and the flight recorders of n1's two cards; all settings are the default ones.
 pub fn m_ci1_what_a_guest_sends_to_its_loopback_card_comes_back_and_is_counted_as_copies(world: &World) {
@@ -81,7 +82,7 @@ fn flight_recorders_tell_what_cards_do_until_ctrl_c(world: &World) {
     let path = file.to_str().unwrap();
     world.ok(&["nic", "trace", "n1", "--card", "0", "--seconds", "1", "--out", path]);
     let text = fs::read_to_string(&file).unwrap();
-    let events = perfetto::check(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let events = trace_format::check(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     assert!(events > 20, "{text}");
     for name in ["\"arrive\"", "\"forward\"", "\"irq: every-packet\"", "\"eth0 queue 0\""] {
         assert!(text.contains(name), "{name}: {text}");

@@ -10,17 +10,15 @@ use std::{
 };
 
 use rustix::process::Signal;
-use testbed::{
-    trace::perfetto,
-    vnicd_client::{
-        SettingsEvent, VnicdClient,
-        report::{CoalescingSettings, DmaChange, DmaSettings, LinkSettings, MisorderSettings, SteeringSettings},
-    },
+use testbed::vnicd_client::{
+    SettingsEvent, VnicdClient,
+    report::{CoalescingSettings, DmaChange, DmaSettings, LinkSettings, MisorderSettings, SteeringSettings},
 };
 
 use crate::{
     recorder,
     support::{Lines, World, eventually, signal},
+    trace_format,
 };
 
 /// A lab of two guests on two switches; one has a card that is connected to itself, the other one several queues.
@@ -291,7 +289,7 @@ fn another_vnicd_is_swapped_in_with_every_setting_and_one_that_fails_is_not(worl
     );
     trace.interrupt();
     let text = fs::read_to_string(&traced).unwrap();
-    perfetto::check(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    trace_format::check(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     assert_eq!(text.matches("\"eth0 queue 0\"").count(), 2, "a track for each vnicd");
     // The timer fired when it was due, and the clock continues.
     timer.wait();

@@ -92,15 +92,13 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
     exception("testbed/dissector/tests/tshark/mxoe.rs frame", TABLE),
     exception("testbed/src/lab/error.rs from_toml", TABLE),
     exception(
-        "testbed/src/lab/tests.rs every_mistake_is_answered_with_its_place_and_what_would_be_right",
+        "testbed/src/lab/tests/error.rs every_mistake_is_answered_with_its_place_and_what_would_be_right",
         STORY,
     ),
     exception(
-        "testbed/src/lab/tests.rs whatever_stands_at_any_key_is_answered_in_words_that_are_not_those_of_the_reader",
+        "testbed/src/lab/tests/file.rs whatever_stands_at_any_key_is_answered_in_words_that_are_not_those_of_the_reader",
         TABLE,
     ),
-    exception("testbed/src/qemu/arguments.rs check", NOT_YET),
-    exception("testbed/src/supervisor/guest_process.rs machine", NOT_YET),
     exception(
         "testbed/src/settings_in_force/mod.rs tests::a_vnicd_started_again_gets_the_settings_that_were_in_force",
         STORY,
@@ -212,8 +210,6 @@ pub const METHODS_ELSEWHERE: &[Exception] = &[
     exception("guest-driver/omx/src/api.rs Endpoint", NOT_YET),
     exception("guest-driver/omx/src/blocking.rs Endpoint", NOT_YET),
     exception("guest-driver/omx/src/completion.rs Endpoint", NOT_YET),
-    exception("testbed/src/qemu/arguments.rs Qemu", NOT_YET),
-    exception("testbed/src/qemu/process.rs Qemu", NOT_YET),
 ];
 
 /// Modules whose files import each other in a circle, by the root of their crate and the module above them.

@@ -13,7 +13,7 @@ use crate::{
     vnicd_client::report::{LinkChange, LinkSettings},
 };
 
-use super::on_off::OnOff;
+use super::{ON_OFF, Words, one_of};
 
 /// The options that change any cable.
 #[derive(Debug, clap::Args)]
@@ -34,8 +34,8 @@ pub(in crate::cli) struct CableArgs {
     #[arg(long, visible_alias = "distribution", value_name = "KIND")]
     jitter_distribution: Option<Distribution>,
     /// Whether frames with a short delay overtake those before them.
-    #[arg(long, value_name = "on|off")]
-    jitter_reorders: Option<OnOff>,
+    #[arg(long, value_name = "on|off", value_parser = one_of(ON_OFF))]
+    jitter_reorders: Option<bool>,
     /// Queue in front of a link with a rate, such as 64K, "100 packets" or 20ms.
     #[arg(long, value_name = "LENGTH")]
     queue: Option<QueueLimit>,
@@ -64,40 +64,33 @@ pub(in crate::cli) struct CableArgs {
     #[arg(long, value_name = "SHARE")]
     corrupt: Option<Share>,
     /// Deliver corrupted frames instead of dropping them.
-    #[arg(long, value_name = "on|off")]
-    corrupt_past_fcs: Option<OnOff>,
+    #[arg(long, value_name = "on|off", value_parser = one_of(ON_OFF))]
+    corrupt_past_fcs: Option<bool>,
     /// Seed of the random choices.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
 
-/// State of a cable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(in crate::cli) enum UpDown {
-    /// Plugged in.
-    Up,
-    /// Pulled out.
-    Down,
-}
+/// The state of a cable, as a word.
+pub(in crate::cli) const UP_DOWN: Words<bool> = &[("up", "Plugged in", true), ("down", "Pulled out", false)];
 
 /// Converts options into the requested change.
-pub(in crate::cli) fn link_change(state: Option<UpDown>, args: &CableArgs) -> LinkChange {
-    let on = |value: Option<OnOff>| value.map(|value| value == OnOff::On);
+pub(in crate::cli) fn link_change(up: Option<bool>, args: &CableArgs) -> LinkChange {
     let mut change = LinkChange {
-        up: state.map(|state| state == UpDown::Up),
+        up,
         rate_bps: args.rate.map(|rate| rate.0),
         burst_bytes: args.burst.map(|burst| burst.0),
         delay_ns: args.delay.map(|delay| delay.0),
         jitter_ns: args.jitter.map(|jitter| jitter.0),
         jitter_distribution: args.jitter_distribution.map(Into::into),
-        jitter_reorders: on(args.jitter_reorders),
+        jitter_reorders: args.jitter_reorders,
         mtu: args.mtu,
         loss_every: args.loss_every,
         reorder_ppm: args.reorder.map(|share| share.0),
         reorder_delay_ns: args.reorder_delay.map(|delay| delay.0),
         duplicate_ppm: args.duplicate.map(|share| share.0),
         corrupt_ppm: args.corrupt.map(|share| share.0),
-        corrupt_past_fcs: on(args.corrupt_past_fcs),
+        corrupt_past_fcs: args.corrupt_past_fcs,
         seed: args.seed,
         queue_max: args.queue.map(QueueLimit::level),
         ecn_above: args.ecn_threshold.map(EcnThreshold::level),

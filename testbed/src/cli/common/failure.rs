@@ -5,7 +5,10 @@ use std::{
     process::ExitCode,
 };
 
-use crate::{interrupted::Interrupted, lab::LabError};
+use crate::{
+    interrupted::Interrupted,
+    lab::{LabError, nearest},
+};
 
 /// Exit code for mistakes on the command line and in lab files.
 const EXIT_USAGE: u8 = 2;
@@ -20,6 +23,12 @@ const EXIT_BROKEN_PIPE: u8 = 141;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(in crate::cli) struct Usage(pub(in crate::cli) String);
+
+/// Returns a question that names the nearest of the words that are known, for a sentence about one that is not.
+pub(in crate::cli) fn did_you_mean(word: &str, known: &[String]) -> String {
+    let near = nearest(word, known.iter().map(String::as_str));
+    near.map_or_else(String::new, |near| format!(", did you mean {near}?"))
+}
 
 /// Prints why a verb failed, and returns the exit code for it.
 pub(in crate::cli) fn report(error: &anyhow::Error) -> ExitCode {

@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 use serde::Serialize;
 
+use super::failure::did_you_mean;
 use crate::{
-    lab::nearest,
     supervisor_client::client::Client,
     vnicd_client::report::{PortInfo, PortStats},
 };
@@ -20,8 +20,7 @@ pub(in crate::cli) fn ports(client: &Client, target: Option<&str>) -> Result<Vec
         .filter(|port| port.name == target || port.name.starts_with(&of_node))
         .collect();
     if found.is_empty() {
-        let near = nearest(target, names.iter().map(String::as_str));
-        let hint = near.map_or_else(String::new, |near| format!(", did you mean {near}?"));
+        let hint = did_you_mean(target, &names);
         bail!(
             "there is no NIC {target} in the lab {}{hint} (its NICs: {})",
             client.state().lab(),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::node_pattern;
-use crate::{guest_channel::GuestChannel, lab::nearest, supervisor_client::client::Client};
+use super::{failure::did_you_mean, node_pattern};
+use crate::{guest_channel::GuestChannel, supervisor_client::client::Client};
 
 /// Time that a guest's agent may take to answer; the guest may just be rebooting.
 const AGENT_PATIENCE: Duration = Duration::from_secs(60);
@@ -16,8 +16,7 @@ pub(in crate::cli) fn check_node(client: &Client, name: &str) -> Result<()> {
     if nodes.iter().any(|node| node == name) {
         return Ok(());
     }
-    let near = nearest(name, nodes.iter().map(String::as_str));
-    let hint = near.map_or_else(String::new, |near| format!(", did you mean {near}?"));
+    let hint = did_you_mean(name, &nodes);
     bail!(
         "there is no node {name} in the lab {}{hint} (its nodes: {})",
         client.state().lab(),

@@ -2,9 +2,11 @@
 
 use anyhow::{Result, bail};
 
-use super::{failure::Usage, options::CommonOptions};
+use super::{
+    failure::{Usage, did_you_mean},
+    options::CommonOptions,
+};
 use crate::{
-    lab::nearest,
     state::{self, StateDir},
     supervisor_client::client::Client,
 };
@@ -19,8 +21,7 @@ pub(in crate::cli) fn client(options: &CommonOptions) -> Result<Client> {
             state::ended_labs()
         ),
         (Some(name), _) => {
-            let near = nearest(name, running.iter().map(String::as_str));
-            let hint = near.map_or_else(String::new, |near| format!(", did you mean {near}?"));
+            let hint = did_you_mean(name, &running);
             bail!("the lab {name} does not run{hint} (running: {})", running.join(", "));
         }
         (None, [only]) => only,

@@ -1,7 +1,7 @@
 //! The user's terminal while another program uses it: raw mode that is always undone, its size, and changes of the
 //! size.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
@@ -16,14 +16,17 @@ static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 pub(in crate::cli) struct RawMode(());
 
 impl RawMode {
-    /// Puts the terminal on standard input into raw mode.
-    pub(in crate::cli) fn enter() -> Result<Self> {
+    /// Puts standard input into raw mode if it is a terminal.
+    pub(in crate::cli) fn enter() -> Result<Option<Self>> {
+        if !io::stdin().is_terminal() {
+            return Ok(None);
+        }
         let before = tcgetattr(io::stdin()).context("standard input is not a terminal")?;
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Drain, &raw).context("cannot change the terminal")?;
         *BEFORE.lock() = Some(before);
-        Ok(Self(()))
+        Ok(Some(Self(())))
     }
 }
 

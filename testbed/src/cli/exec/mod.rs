@@ -3,7 +3,7 @@
 mod in_parallel;
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     process::ExitCode,
 };
 
@@ -62,11 +62,7 @@ pub(super) fn run(options: &CommonOptions, args: &ExecArgs) -> Result<ExitCode> 
     let status = client(options).and_then(|client| match &*nodes_meant(&client, &args.node)? {
         [node] if !node_pattern::is_pattern(&args.node) => {
             let channel = agent(&client, node)?;
-            let _raw = if args.tty && io::stdin().is_terminal() {
-                Some(RawMode::enter()?)
-            } else {
-                None
-            };
+            let _raw = args.tty.then(RawMode::enter).transpose()?;
             stream(&channel, node, &exec).map(exit_code)
         }
         _ if args.tty => {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    cli::common::{CommonOptions, Named, OnOff, client, ports, show},
+    cli::common::{CommonOptions, Named, ON_OFF, client, one_of, ports, show},
     lab::{
         settings::{FRAMES_MAX, coalescing_delay_argument},
         units::Span,
@@ -32,8 +32,8 @@ pub(in crate::cli) struct CoalesceArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(FRAMES_MAX)))]
     frames: Option<u32>,
     /// Whether the card honours latency marks.
-    #[arg(long)]
-    marks: Option<OnOff>,
+    #[arg(long, value_parser = one_of(ON_OFF))]
+    marks: Option<bool>,
 }
 
 pub(in crate::cli) fn run(options: &CommonOptions, args: &CoalesceArgs) -> Result<()> {
@@ -41,7 +41,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &CoalesceArgs) -> Resul
     change.all.strategy = args.strategy.clone();
     change.all.delay_ns = args.delay.map(|delay| delay.0);
     change.all.frames_max = args.frames;
-    change.all.marks = args.marks.map(|marks| marks == OnOff::On);
+    change.all.marks = args.marks;
     let client = client(options)?;
     let mut rows = Vec::new();
     for port in ports(&client, Some(&args.nic))? {

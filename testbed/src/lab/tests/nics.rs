@@ -1,0 +1,82 @@
+//! Tests of cards.
+
+use super::*;
+
+#[test]
+fn settings_fall_through_from_defaults_to_one_direction() {
+    let lab = parse(
+        r#"
+        [defaults.link]
+        rate = "1Gbit"
+        delay = "10us"
+        [defaults.nic.coalescing]
+        strategy = "open-mx"
+        [[node]]
+        name = "n1"
+        [[node.nic]]
+        coalescing = { delay = "1ms" }
+        link = { delay = "20us" }
+        link_to_guest = { loss = "1%" }
+        "#,
+    )
+    .expect("valid");
+    let nic = &lab.nodes[0].nics[0];
+    assert_eq!(
+        (nic.coalescing.all.strategy.as_str(), nic.coalescing.all.delay_ns),
+        ("open-mx", 1_000_000)
+    );
+    assert_eq!(
+        (nic.link.to_guest.rate_bps, nic.link.to_guest.delay_ns),
+        (1_000_000_000, 20_000)
+    );
+    assert_eq!((nic.link.to_guest.loss_ppm, nic.link.from_guest.loss_ppm), (10_000, 0));
+    assert_ne!(nic.link.to_guest.seed, nic.link.from_guest.seed);
+}
+
+#[test]
+fn a_card_that_is_connected_to_itself_needs_no_switch_and_may_have_any_address() {
+    let lab = parse(
+        "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n\
+         [[node]]\nname = \"n1\"\nnic = [{ loopback = true, address = \"10.9.9.1/24\" }, { loopback = true }]\n",
+    )
+    .expect("valid");
+    let addresses: Vec<_> = lab.ports().map(|(_, _, nic)| nic.address.is_some()).collect();
+    assert_eq!(addresses, [true, false]);
+}
+
+#[test]
+fn a_lab_file_takes_strategies_that_this_program_was_not_built_with() {
+    let text = "[[node]]\nname = \"n1\"\nnic = [{ coalescing = { strategy = \"every-second\" } }]\n";
+    let lab = Lab::parse(text, "lab.toml", "lab", Path::new("/")).expect("vnicd says which there are");
+    assert_eq!(lab.nodes[0].nics[0].coalescing.all.strategy, "every-second");
+    let schema = include_str!("../../../lab.schema.json");
+    assert!(!schema.contains("\"open-mx\""), "editors forbid none");
+}
+
+#[test]
+fn a_watchdog_is_set_like_the_other_times_of_a_card_and_its_limits_are_those_of_the_card() {
+    let lab = parse(
+        r#"
+        [defaults.nic.coalescing]
+        watchdog = "1ms"
+        [[node]]
+        name = "n1"
+        nic = [{}, { coalescing = { watchdog = "100us" }, queue_pairs = 2 }, { coalescing = { watchdog = "0" } }]
+        "#,
+    )
+    .expect("valid");
+    let set: Vec<_> = lab.ports().map(|(_, _, nic)| nic.coalescing.watchdog_ns).collect();
+    assert_eq!(set, [1_000_000, 100_000, 0]);
+    for (settings, wrong) in [
+        (
+            "watchdog = \"90us\" }, queue_pairs = 2",
+            "a watchdog's delay of 90us is too short = 0 (off), or at least 100us",
+        ),
+        ("watchdog = \"2s\" }", "a watchdog's delay of 2s is too long"),
+    ] {
+        let said = mistake(&format!(
+            "[[node]]\nname = \"n1\"\nnic = [{{ coalescing = {{ {settings} }}]\n"
+        ));
+        assert!(said.contains(wrong), "{said}");
+    }
+}
