@@ -88,6 +88,24 @@ fn commands_have_streams_statuses_and_signals_of_their_own() {
     });
 }
 
+/// Runs a command with this input; returns how it ended and what it printed.
+fn run(channel: &GuestChannel, exec: &Exec, bytes: Vec<u8>) -> (ExitStatus, Vec<u8>, Vec<u8>) {
+    let mut running = channel.exec(exec).unwrap();
+    let mut input = running.stdin().unwrap();
+    let feeding = std::thread::spawn(move || input.write_all(&bytes).unwrap());
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let status = loop {
+        match running.next(None).unwrap() {
+            Event::Started { .. } => {}
+            Event::Stdout(piece) => out.extend(piece),
+            Event::Stderr(piece) => err.extend(piece),
+            Event::Exited(status) => break status,
+        }
+    };
+    feeding.join().unwrap();
+    (status, out, err)
+}
+
 #[test]
 fn pipes_carry_any_bytes_in_order_and_a_stalled_command_stops_only_itself() {
     over_channel_and_relay(|channel| {
@@ -105,24 +123,11 @@ fn pipes_carry_any_bytes_in_order_and_a_stalled_command_stops_only_itself() {
             .unwrap();
         let mut input = deaf.stdin().unwrap();
         let pushing = std::thread::spawn(move || while input.write_all(&[7; 4096]).is_ok() {});
-        let (mut out, mut err) = (Vec::new(), Vec::new());
         let settings = Exec {
             stdin: true,
             ..exec(&["sh", "-c", "tee /dev/stderr"])
         };
-        let mut running = channel.exec(&settings).unwrap();
-        let mut input = running.stdin().unwrap();
-        let fed = bytes.to_vec();
-        let feeding = std::thread::spawn(move || input.write_all(&fed).unwrap());
-        let status = loop {
-            match running.next(None).unwrap() {
-                Event::Started { .. } => {}
-                Event::Stdout(piece) => out.extend(piece),
-                Event::Stderr(piece) => err.extend(piece),
-                Event::Exited(status) => break status,
-            }
-        };
-        feeding.join().unwrap();
+        let (status, out, err) = run(channel, &settings, bytes.to_vec());
         assert!(status.success());
         assert!(
             out == bytes && err == bytes,

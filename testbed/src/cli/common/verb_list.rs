@@ -1,7 +1,7 @@
 //! A list of verbs as a type: its values are what the command line says, and each is carried out by the function that is
 //! named behind it.
 
-/// Makes the type of a list of verbs. A verb that has its arguments in common with others is described in the list, any
+/// Makes the type of a list of verbs, where `CommonOptions` is in scope. A verb that has its arguments in common with others is described in the list, any
 /// other one at its arguments.
 macro_rules! verb_list {
     ($(#[$of_list:meta])* $list:ident { $($(#[$of_verb:meta])* $verb:ident($args:ty) => $run:path,)* }) => {
@@ -14,7 +14,7 @@ macro_rules! verb_list {
         impl $list {
             /// Carries the verb out; the result is the exit code of the program.
             pub(in crate::cli) fn run(
-                options: &$crate::cli::common::CommonOptions,
+                options: &CommonOptions,
                 verb: &Self,
             ) -> anyhow::Result<std::process::ExitCode> {
                 match verb {

@@ -14,7 +14,7 @@ mod trace;
 mod vlan;
 mod watchdog;
 
-use super::common::{NicArgs, show, verb_list};
+use super::common::{CommonOptions, NicArgs, show, verb_list};
 
 verb_list! {
     /// Show and change the programmable cards.

@@ -8,7 +8,7 @@ mod stats;
 mod stp;
 mod vlans;
 
-use super::common::{NoArgs, SwitchArgs, show, verb_list};
+use super::common::{CommonOptions, NoArgs, SwitchArgs, show, verb_list};
 
 verb_list! {
     /// Show the switches: ports, addresses, counters and drops.
