@@ -121,8 +121,8 @@ impl fmt::Display for ExitStatus {
 pub struct Failed {
     /// Reason for the failure, one sentence.
     pub message: String,
-    /// For [`Kind::Exec`](crate::frame::Kind::Exec): whether the program was not found (a shell says 127), as opposed to found and not started
-    /// (126).
+    /// For [`Kind::Exec`](crate::frame::Kind::Exec): whether the program was not found (a shell says 127), as opposed to
+    /// found and not started (126).
     #[serde(default)]
     pub not_found: bool,
 }

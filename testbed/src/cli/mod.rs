@@ -1,6 +1,7 @@
 //! `weft`: parses the command line, does the work through the other modules, and reports the result. Every failure is
 //! one sentence on standard error and an exit code that `--help` documents. Each verb is in the file of its name: its
-//! arguments, its help, its action and its output; a verb whose arguments others have too has its help in the list of verbs.
+//! arguments, its help, its action and its output; a verb whose arguments others have too has its help in the list of
+//! verbs.
 
 mod capture;
 mod check;
