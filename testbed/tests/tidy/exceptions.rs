@@ -201,10 +201,6 @@ pub const WIDE_STRUCTS: &[Exception] = &[
 
 /// Inherent methods beside their type.
 pub const METHODS_ELSEWHERE: &[Exception] = &[
-    exception("guest-driver/mxoe/src/wire/decode.rs Dialect", NOT_YET),
-    exception("guest-driver/mxoe/src/wire/decode.rs FrameView", NOT_YET),
-    exception("guest-driver/mxoe/src/wire/emit.rs Dialect", NOT_YET),
-    exception("guest-driver/mxoe/src/wire/view.rs Dialect", NOT_YET),
     exception("guest-driver/netif/src/direct/pool.rs Interface", NOT_YET),
     exception("guest-driver/netif/src/egress.rs Interface", NOT_YET),
     exception("guest-driver/omx/src/api.rs Endpoint", NOT_YET),

@@ -1,4 +1,5 @@
-//! The layouts of bodies on the wire, with each field at the offset of `mxoe-wire.md`. This module holds only layouts.
+//! The layouts of bodies on the wire, with each field at the offset of `mxoe-wire.md`, and the fields that a layout and
+//! the value of its packet have in common.
 //!
 //! `pad` and `unused` are written as zeros and never read: Open-MX leaves memory garbage there (1.2).
 
@@ -6,6 +7,8 @@ use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
     byteorder::big_endian::{U16, U32, U64},
 };
+
+use super::{Ack, Eager, HostQuery, HostReply, Medium, Notify, Pull, PullReply, Rndv};
 
 macro_rules! layouts {
     ($($(#[$doc:meta])* $name:ident = $len:literal { $($field:ident: $type:ty,)* })*) => {$(
@@ -45,7 +48,9 @@ layouts! {
     }
     /// 6.1
     RndvLayout = 32 {
-        eager: EagerLayout,
+        kind: u8, dst_endpoint: u8, src_endpoint: u8, unused: u8,
+        length: U16, checksum: U16, seqnum: U16, piggyack: U16,
+        match_info: U64, session: U32,
         msg_length: U32, rdma_id: u8, rdma_seqnum: u8, rdma_offset: U16,
     }
     /// 6.2, wire mode
@@ -103,4 +108,60 @@ layouts! {
     AnnouncementLayout = 47 {
         pad: [u8; 15], board: U64, serial: U32, pad_end: [u8; 20],
     }
+}
+
+/// Converts values and layouts into each other: `=` in both directions, `=>` from the layout alone. Fields that only the
+/// layout has become zeros; those that only the value has are given behind a semicolon.
+macro_rules! conversions {
+    ($($layout:ident $direction:tt $value:ident $(<$life:lifetime>)? {
+        $($field:ident),* $(; $($other:ident: $default:expr),*)?
+    })*) => {$(
+        conversions!(@from $direction $value $(<$life>)? $layout { $($field),* });
+        impl From<&$layout> for $value $(<$life>)? {
+            #[inline(always)]
+            fn from(layout: &$layout) -> Self {
+                Self { $($field: layout.$field.into(),)* $($($other: $default,)*)? }
+            }
+        }
+    )*};
+    (@from = $value:ident $(<$life:lifetime>)? $layout:ident { $($field:ident),* }) => {
+        impl From<&$value $(<$life>)?> for $layout {
+            #[inline(always)]
+            fn from(value: &$value $(<$life>)?) -> Self {
+                Self { $($field: value.$field.into(),)* ..Default::default() }
+            }
+        }
+    };
+    (@from => $($rest:tt)*) => {};
+}
+
+conversions! {
+    EagerLayout = Eager<'_> {
+        dst_endpoint, src_endpoint, seqnum, piggyack, match_info, session; data: &[]
+    }
+    MediumLayout = Medium<'_> {
+        dst_endpoint, src_endpoint, seqnum, piggyack, match_info, session, frag_seqnum, frag_pipeline;
+        length: 0, data: &[]
+    }
+    RndvLayout = Rndv {
+        dst_endpoint, src_endpoint, seqnum, piggyack, match_info, session,
+        msg_length, rdma_id, rdma_seqnum, rdma_offset
+    }
+    PullWireLayout => Pull {
+        dst_endpoint, src_endpoint, session, total_length, rdma_id, rdma_seqnum, rdma_offset, handle, magic,
+        first_frame_offset, block_length, frame_index
+    }
+    PullNativeLayout = Pull {
+        dst_endpoint, src_endpoint, session, total_length, rdma_id, rdma_seqnum, rdma_offset, handle, magic,
+        first_frame_offset, block_length, frame_index
+    }
+    PullReplyLayout = PullReply<'_> { frame_seqnum, msg_offset, handle, magic; data: &[] }
+    NotifyLayout = Notify {
+        dst_endpoint, src_endpoint, session, total_length, rdma_id, rdma_seqnum, seqnum, piggyack
+    }
+    TrucLayout = Ack {
+        dst_endpoint, src_endpoint, session, ack, session_id, acknum, send_seq, resent
+    }
+    HostLayout = HostQuery { peer_index, magic }
+    HostLayout = HostReply<'_> { peer_index, magic; name: &[] }
 }

@@ -23,29 +23,23 @@
 //! ```
 
 mod control;
-mod decode;
 mod dialect;
 mod discovery;
 mod eager;
-mod emit;
 mod kind;
 mod large;
 mod layout;
 mod preset;
 mod sizes;
-mod view;
 
 pub use control::{Ack, Connect, ConnectKind, EXTENSION_WORD, Extension, NackCode, NackLib, NackMcp};
-pub use decode::WireError;
-pub use dialect::Dialect;
+pub use dialect::{Dialect, EmitError, FrameView, Head, WireError};
 pub use discovery::{Announcement, HostQuery, HostReply, Raw};
 pub use eager::{Eager, Medium};
-pub use emit::EmitError;
 pub use kind::{MARK, PacketType, clear_mark, is_marked, set_mark};
 pub use large::{Notify, Pull, PullReply, PullShapeError, Rndv, endpoint_of_pull_magic, pull_magic};
 pub use preset::{ParsePresetError, Preset};
 pub use sizes::{Mode, Sizes, SizesError};
-pub use view::{FrameView, Head};
 
 /// Shortest frame on the wire without frame check sequence; shorter ones are padded with zeros (1.2).
 pub const FRAME_LEN_MIN: usize = 60;

@@ -2,11 +2,11 @@
 
 use zerocopy::IntoBytes;
 
-use super::{
+use super::decode::{INNER_LEN, RNDV_LEN, TRUC_ACK};
+use crate::wire::{
     Ack, Connect, ConnectKind, Dialect, EXTENSION_WORD, Eager, FRAME_LEN_MIN, HEAD_LEN, HEADER_LEN_MAX,
-    HOST_NAME_LEN_MAX, Head, HostQuery, HostReply, MARK, Medium, Mode, NackCode, NackLib, NackMcp, Notify, Packet,
-    PacketType, Pull, PullReply, RAW_FRAME_LEN_MAX, Rndv, SMALL_DATA_MAX, TINY_DATA_MAX,
-    decode::{INNER_LEN, RNDV_LEN, TRUC_ACK},
+    HOST_NAME_LEN_MAX, Head, HostReply, MARK, Medium, Mode, NackCode, NackLib, NackMcp, Packet, PacketType, Pull,
+    PullReply, RAW_FRAME_LEN_MAX, Rndv, SMALL_DATA_MAX, TINY_DATA_MAX,
     layout::{
         ConnectLayout, EagerLayout, HostLayout, MediumLayout, NackLibLayout, NackMcpLayout, NotifyLayout,
         PullNativeLayout, PullReplyLayout, PullWireLayout, RndvLayout, TrucLayout,
@@ -140,7 +140,7 @@ impl Dialect {
     fn emit_body(&self, packet: &Packet<'_>, data_len: usize, body: &mut [u8]) -> Result<(), EmitError> {
         match packet {
             Packet::Raw(_) => {}
-            Packet::HostQuery(p) => body.copy_from_slice(host_query(p).as_bytes()),
+            Packet::HostQuery(p) => body.copy_from_slice(HostLayout::from(p).as_bytes()),
             Packet::HostReply(p) => body.copy_from_slice(host_reply(p).as_bytes()),
             Packet::Ack(p) => body.copy_from_slice(ack(p).as_bytes()),
             Packet::Connect(p) => body.copy_from_slice(connect(p).as_bytes()),
@@ -149,7 +149,7 @@ impl Dialect {
             Packet::Rndv(p) => body.copy_from_slice(rndv(p).as_bytes()),
             Packet::Pull(p) => self.pull(p, body).ok_or(EmitError::Unencodable(PacketType::Pull))?,
             Packet::PullReply(p) => body.copy_from_slice(pull_reply(p, data_len).as_bytes()),
-            Packet::Notify(p) => body.copy_from_slice(notify(p).as_bytes()),
+            Packet::Notify(p) => body.copy_from_slice(NotifyLayout::from(p).as_bytes()),
             Packet::NackLib(p) => body.copy_from_slice(nack_lib(p).as_bytes()),
             Packet::NackMcp(p) => body.copy_from_slice(nack_mcp(p).as_bytes()),
         }
@@ -163,17 +163,9 @@ impl Dialect {
             Mode::Native => p.length,
         };
         MediumLayout {
-            dst_endpoint: p.dst_endpoint,
-            src_endpoint: p.src_endpoint,
             length: length.to_be_bytes(),
-            seqnum: p.seqnum.into(),
-            piggyack: p.piggyack.into(),
-            match_info: p.match_info.into(),
-            session: p.session.into(),
             frag_length: (data_len as u16).into(),
-            frag_seqnum: p.frag_seqnum,
-            frag_pipeline: p.frag_pipeline,
-            ..Default::default()
+            ..p.into()
         }
     }
 
@@ -197,34 +189,9 @@ impl Dialect {
                 }
                 .as_bytes(),
             ),
-            Mode::Native => body.copy_from_slice(
-                PullNativeLayout {
-                    dst_endpoint: p.dst_endpoint,
-                    src_endpoint: p.src_endpoint,
-                    session: p.session.into(),
-                    total_length: p.total_length.into(),
-                    rdma_id: p.rdma_id.into(),
-                    rdma_seqnum: p.rdma_seqnum,
-                    rdma_offset: p.rdma_offset.into(),
-                    handle: p.handle.into(),
-                    magic: p.magic.into(),
-                    first_frame_offset: p.first_frame_offset.into(),
-                    block_length: p.block_length.into(),
-                    frame_index: p.frame_index.into(),
-                    ..Default::default()
-                }
-                .as_bytes(),
-            ),
+            Mode::Native => body.copy_from_slice(PullNativeLayout::from(p).as_bytes()),
         }
         Some(())
-    }
-}
-
-fn host_query(p: &HostQuery) -> HostLayout {
-    HostLayout {
-        peer_index: p.peer_index.into(),
-        magic: p.magic.into(),
-        ..Default::default()
     }
 }
 
@@ -232,26 +199,16 @@ fn host_reply(p: &HostReply<'_>) -> HostLayout {
     HostLayout {
         // At most 80: checked before.
         length: p.name.len() as u8 + 1,
-        peer_index: p.peer_index.into(),
-        magic: p.magic.into(),
-        ..Default::default()
+        ..p.into()
     }
 }
 
 #[inline]
 fn ack(p: &Ack) -> TrucLayout {
     TrucLayout {
-        dst_endpoint: p.dst_endpoint,
-        src_endpoint: p.src_endpoint,
         length: INNER_LEN,
-        session: p.session.into(),
         truc: TRUC_ACK,
-        ack: p.ack.into(),
-        session_id: p.session_id.into(),
-        acknum: p.acknum.into(),
-        send_seq: p.send_seq.into(),
-        resent: p.resent,
-        ..Default::default()
+        ..p.into()
     }
 }
 
@@ -286,26 +243,8 @@ fn connect(p: &Connect) -> ConnectLayout {
 #[inline]
 fn pull_reply(p: &PullReply<'_>, data_len: usize) -> PullReplyLayout {
     PullReplyLayout {
-        kind: 0,
-        frame_seqnum: p.frame_seqnum,
         frame_length: (data_len as u16).into(),
-        msg_offset: p.msg_offset.into(),
-        handle: p.handle.into(),
-        magic: p.magic.into(),
-    }
-}
-
-fn notify(p: &Notify) -> NotifyLayout {
-    NotifyLayout {
-        dst_endpoint: p.dst_endpoint,
-        src_endpoint: p.src_endpoint,
-        session: p.session.into(),
-        total_length: p.total_length.into(),
-        rdma_id: p.rdma_id,
-        rdma_seqnum: p.rdma_seqnum,
-        seqnum: p.seqnum.into(),
-        piggyack: p.piggyack.into(),
-        ..Default::default()
+        ..p.into()
     }
 }
 
@@ -332,33 +271,15 @@ fn nack_mcp(p: &NackMcp) -> NackMcpLayout {
 
 fn eager(p: &Eager<'_>, data_len: usize) -> EagerLayout {
     EagerLayout {
-        dst_endpoint: p.dst_endpoint,
-        src_endpoint: p.src_endpoint,
         // At most 128: checked before.
         length: (data_len as u16).into(),
-        seqnum: p.seqnum.into(),
-        piggyack: p.piggyack.into(),
-        match_info: p.match_info.into(),
-        session: p.session.into(),
-        ..Default::default()
+        ..p.into()
     }
 }
 
 fn rndv(p: &Rndv) -> RndvLayout {
     RndvLayout {
-        eager: EagerLayout {
-            dst_endpoint: p.dst_endpoint,
-            src_endpoint: p.src_endpoint,
-            length: RNDV_LEN.into(),
-            seqnum: p.seqnum.into(),
-            piggyack: p.piggyack.into(),
-            match_info: p.match_info.into(),
-            session: p.session.into(),
-            ..Default::default()
-        },
-        msg_length: p.msg_length.into(),
-        rdma_id: p.rdma_id,
-        rdma_seqnum: p.rdma_seqnum,
-        rdma_offset: p.rdma_offset.into(),
+        length: RNDV_LEN.into(),
+        ..p.into()
     }
 }

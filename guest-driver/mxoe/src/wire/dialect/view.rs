@@ -4,8 +4,9 @@
 use ether::MacAddr;
 use zerocopy::FromBytes;
 
-use super::{
-    Dialect, HEAD_LEN, MARK, Mode, PacketType, WireError,
+use super::decode;
+use crate::wire::{
+    Dialect, HEAD_LEN, MARK, Mode, Packet, PacketType, WireError,
     layout::{self, HeadLayout},
     pull_magic,
 };
@@ -131,6 +132,14 @@ impl<'a> FrameView<'a> {
             _ => 17,
         };
         self.bytes.get(offset).copied()
+    }
+
+    /// Returns the packet as a value, whose data is borrowed from the frame.
+    ///
+    /// # Errors
+    /// [`WireError`] says why the frame must be dropped.
+    pub fn packet(&self) -> Result<Packet<'a>, WireError> {
+        decode::packet(self)
     }
 
     #[inline]

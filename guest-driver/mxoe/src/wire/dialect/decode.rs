@@ -3,10 +3,10 @@
 use ether::MacAddr;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-use super::{
+use crate::wire::{
     Ack, Connect, ConnectKind, Dialect, EXTENSION_WORD, Eager, Extension, FrameView, HEAD_LEN, HOST_NAME_LEN_MAX, Head,
-    HostQuery, HostReply, MARK, Medium, Mode, NackCode, NackLib, NackMcp, Notify, Packet, PacketType, Pull, PullReply,
-    RAW_FRAME_LEN_MAX, Raw, Rndv, SMALL_DATA_MAX, TINY_DATA_MAX,
+    HostReply, MARK, Medium, Mode, NackCode, NackLib, NackMcp, Packet, PacketType, Pull, PullReply, RAW_FRAME_LEN_MAX,
+    Raw, Rndv, SMALL_DATA_MAX, TINY_DATA_MAX,
     layout::{
         ConnectLayout, EagerLayout, HeadLayout, HostLayout, MediumLayout, NackLibLayout, NackMcpLayout, NotifyLayout,
         PullNativeLayout, PullReplyLayout, PullWireLayout, RndvLayout, TrucLayout,
@@ -77,9 +77,7 @@ impl Dialect {
         let view = self.view(frame)?;
         Ok((view.head(), view.packet()?))
     }
-}
 
-impl Dialect {
     /// Decodes the packets on which latency depends in a single step, and says whether it is a tiny one. `None`:
     /// another packet, or one that [`Dialect::decode`] refuses with a reason.
     #[inline]
@@ -96,15 +94,7 @@ impl Dialect {
         if head.ether_type.get() != self.ether_type.0 || data.len() > data_max {
             return None;
         }
-        let value = Eager {
-            dst_endpoint: eager.dst_endpoint,
-            src_endpoint: eager.src_endpoint,
-            seqnum: eager.seqnum.get(),
-            piggyack: eager.piggyack.get(),
-            match_info: eager.match_info.get(),
-            session: eager.session.get(),
-            data,
-        };
+        let value = Eager { data, ..eager.into() };
         let head = Head {
             dst: MacAddr(head.dst),
             src: MacAddr(head.src),
@@ -126,68 +116,40 @@ fn data_of(rest: &[u8], len: usize) -> Result<&[u8], WireError> {
     rest.get(..len).ok_or(WireError::Truncated)
 }
 
-impl<'a> FrameView<'a> {
-    /// Returns the packet as a value, whose data is borrowed from the frame.
-    ///
-    /// # Errors
-    /// [`WireError`] says why the frame must be dropped.
-    pub fn packet(&self) -> Result<Packet<'a>, WireError> {
-        let body = self.body();
-        Ok(match self.packet_type() {
-            PacketType::Raw => {
-                if self.bytes.len() > RAW_FRAME_LEN_MAX {
-                    return Err(WireError::RawTooLarge);
-                }
-                Packet::Raw(Raw {
-                    payload: &self.bytes[HEAD_LEN + 1..],
-                })
+/// Returns the packet of a frame, as [`FrameView::packet`] says.
+pub(super) fn packet<'a>(view: &FrameView<'a>) -> Result<Packet<'a>, WireError> {
+    let body = view.body();
+    Ok(match view.packet_type() {
+        PacketType::Raw => {
+            if view.bytes.len() > RAW_FRAME_LEN_MAX {
+                return Err(WireError::RawTooLarge);
             }
-            PacketType::HostQuery => {
-                let (l, _) = split::<HostLayout>(body)?;
-                Packet::HostQuery(HostQuery {
-                    peer_index: l.peer_index.get(),
-                    magic: l.magic.get(),
-                })
-            }
-            PacketType::HostReply => Packet::HostReply(host_reply(body)?),
-            PacketType::Truc => Packet::Ack(ack(body)?),
-            PacketType::Connect => Packet::Connect(connect(body)?),
-            PacketType::Tiny => Packet::Tiny(eager(body, TINY_DATA_MAX)?),
-            PacketType::Small => Packet::Small(eager(body, SMALL_DATA_MAX)?),
-            PacketType::Medium => Packet::Medium(medium(body, &self.dialect)?),
-            PacketType::Rndv => Packet::Rndv(rndv(body)?),
-            PacketType::Pull => Packet::Pull(pull(body, &self.dialect)?),
-            PacketType::PullReply => Packet::PullReply(pull_reply(body)?),
-            PacketType::Notify => Packet::Notify(notify(body)?),
-            PacketType::NackLib => Packet::NackLib(nack_lib(body)?),
-            PacketType::NackMcp => Packet::NackMcp(nack_mcp(body)?),
-        })
-    }
+            Packet::Raw(Raw {
+                payload: &view.bytes[HEAD_LEN + 1..],
+            })
+        }
+        PacketType::HostQuery => Packet::HostQuery(split::<HostLayout>(body)?.0.into()),
+        PacketType::HostReply => Packet::HostReply(host_reply(body)?),
+        PacketType::Truc => Packet::Ack(ack(body)?),
+        PacketType::Connect => Packet::Connect(connect(body)?),
+        PacketType::Tiny => Packet::Tiny(eager(body, TINY_DATA_MAX)?),
+        PacketType::Small => Packet::Small(eager(body, SMALL_DATA_MAX)?),
+        PacketType::Medium => Packet::Medium(medium(body, &view.dialect)?),
+        PacketType::Rndv => Packet::Rndv(rndv(body)?),
+        PacketType::Pull => Packet::Pull(pull(body, &view.dialect)?),
+        PacketType::PullReply => Packet::PullReply(pull_reply(body)?),
+        PacketType::Notify => Packet::Notify(split::<NotifyLayout>(body)?.0.into()),
+        PacketType::NackLib => Packet::NackLib(nack_lib(body)?),
+        PacketType::NackMcp => Packet::NackMcp(nack_mcp(body)?),
+    })
 }
 
 #[inline]
 fn pull_reply(body: &[u8]) -> Result<PullReply<'_>, WireError> {
     let (l, rest) = split::<PullReplyLayout>(body)?;
     Ok(PullReply {
-        frame_seqnum: l.frame_seqnum,
-        msg_offset: l.msg_offset.get(),
-        handle: l.handle.get(),
-        magic: l.magic.get(),
         data: data_of(rest, l.frame_length.get().into())?,
-    })
-}
-
-fn notify(body: &[u8]) -> Result<Notify, WireError> {
-    let (l, _) = split::<NotifyLayout>(body)?;
-    Ok(Notify {
-        dst_endpoint: l.dst_endpoint,
-        src_endpoint: l.src_endpoint,
-        session: l.session.get(),
-        total_length: l.total_length.get(),
-        rdma_id: l.rdma_id,
-        rdma_seqnum: l.rdma_seqnum,
-        seqnum: l.seqnum.get(),
-        piggyack: l.piggyack.get(),
+        ..l.into()
     })
 }
 
@@ -223,11 +185,7 @@ fn host_reply(body: &[u8]) -> Result<HostReply<'_>, WireError> {
     // The last announced byte is taken as the terminating zero, whatever it is.
     let name = &data_of(rest, len)?[..len - 1];
     let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
-    Ok(HostReply {
-        peer_index: l.peer_index.get(),
-        magic: l.magic.get(),
-        name,
-    })
+    Ok(HostReply { name, ..l.into() })
 }
 
 fn ack(body: &[u8]) -> Result<Ack, WireError> {
@@ -238,16 +196,7 @@ fn ack(body: &[u8]) -> Result<Ack, WireError> {
     if l.length < INNER_LEN {
         return Err(WireError::BadLength);
     }
-    Ok(Ack {
-        dst_endpoint: l.dst_endpoint,
-        src_endpoint: l.src_endpoint,
-        session: l.session.get(),
-        ack: l.ack.get(),
-        session_id: l.session_id.get(),
-        acknum: l.acknum.get(),
-        send_seq: l.send_seq.get(),
-        resent: l.resent,
-    })
+    Ok(l.into())
 }
 
 fn connect(body: &[u8]) -> Result<Connect, WireError> {
@@ -286,13 +235,8 @@ fn eager(body: &[u8], data_max: usize) -> Result<Eager<'_>, WireError> {
         return Err(WireError::BadLength);
     }
     Ok(Eager {
-        dst_endpoint: l.dst_endpoint,
-        src_endpoint: l.src_endpoint,
-        seqnum: l.seqnum.get(),
-        piggyack: l.piggyack.get(),
-        match_info: l.match_info.get(),
-        session: l.session.get(),
         data: data_of(rest, len)?,
+        ..l.into()
     })
 }
 
@@ -308,16 +252,10 @@ fn medium<'a>(body: &'a [u8], dialect: &Dialect) -> Result<Medium<'a>, WireError
         Mode::Native => (u32::from_be_bytes([a, b, c, d]), 0),
     };
     let medium = Medium {
-        dst_endpoint: l.dst_endpoint,
-        src_endpoint: l.src_endpoint,
         length,
-        seqnum: l.seqnum.get(),
-        piggyack: l.piggyack.get(),
-        match_info: l.match_info.get(),
-        session: l.session.get(),
-        frag_seqnum: l.frag_seqnum,
         frag_pipeline,
         data: data_of(rest, frag_len.into())?,
+        ..l.into()
     };
     if medium.is_well_placed(&dialect.sizes, medium.data.len()) {
         Ok(medium)
@@ -328,58 +266,15 @@ fn medium<'a>(body: &'a [u8], dialect: &Dialect) -> Result<Medium<'a>, WireError
 
 fn rndv(body: &[u8]) -> Result<Rndv, WireError> {
     let (l, _) = split::<RndvLayout>(body)?;
-    if l.eager.length.get() < RNDV_LEN {
+    if l.length.get() < RNDV_LEN {
         return Err(WireError::BadLength);
     }
-    Ok(Rndv {
-        dst_endpoint: l.eager.dst_endpoint,
-        src_endpoint: l.eager.src_endpoint,
-        seqnum: l.eager.seqnum.get(),
-        piggyack: l.eager.piggyack.get(),
-        match_info: l.eager.match_info.get(),
-        session: l.eager.session.get(),
-        msg_length: l.msg_length.get(),
-        rdma_id: l.rdma_id,
-        rdma_seqnum: l.rdma_seqnum,
-        rdma_offset: l.rdma_offset.get(),
-    })
+    Ok(l.into())
 }
 
 fn pull(body: &[u8], dialect: &Dialect) -> Result<Pull, WireError> {
     Ok(match dialect.sizes.mode() {
-        Mode::Wire => {
-            let (l, _) = split::<PullWireLayout>(body)?;
-            Pull {
-                dst_endpoint: l.dst_endpoint,
-                src_endpoint: l.src_endpoint,
-                session: l.session.get(),
-                total_length: l.total_length.get(),
-                rdma_id: l.rdma_id.into(),
-                rdma_seqnum: l.rdma_seqnum,
-                rdma_offset: l.rdma_offset.get().into(),
-                handle: l.handle.get(),
-                magic: l.magic.get(),
-                first_frame_offset: l.first_frame_offset.get().into(),
-                block_length: l.block_length.get().into(),
-                frame_index: l.frame_index.get(),
-            }
-        }
-        Mode::Native => {
-            let (l, _) = split::<PullNativeLayout>(body)?;
-            Pull {
-                dst_endpoint: l.dst_endpoint,
-                src_endpoint: l.src_endpoint,
-                session: l.session.get(),
-                total_length: l.total_length.get(),
-                rdma_id: l.rdma_id.get(),
-                rdma_seqnum: l.rdma_seqnum,
-                rdma_offset: l.rdma_offset.get(),
-                handle: l.handle.get(),
-                magic: l.magic.get(),
-                first_frame_offset: l.first_frame_offset.get(),
-                block_length: l.block_length.get(),
-                frame_index: l.frame_index.get(),
-            }
-        }
+        Mode::Wire => split::<PullWireLayout>(body)?.0.into(),
+        Mode::Native => split::<PullNativeLayout>(body)?.0.into(),
     })
 }

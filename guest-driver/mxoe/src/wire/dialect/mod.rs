@@ -1,16 +1,23 @@
 //! The dialect of an interface: sizes, marking and EtherType, which two peers must have been given alike, because nothing
 //! on the wire announces them.
 
+mod decode;
+mod emit;
+mod view;
+
+pub use decode::WireError;
+pub use emit::EmitError;
 use ether::EtherType;
+pub use view::{FrameView, Head};
 
 use super::Sizes;
 
 /// Everything about the wire that is configured and not announced: how to read and write frames of one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dialect {
-    pub(super) sizes: Sizes,
-    pub(super) marks: bool,
-    pub(super) ether_type: EtherType,
+    sizes: Sizes,
+    marks: bool,
+    ether_type: EtherType,
 }
 
 impl Dialect {
