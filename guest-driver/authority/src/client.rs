@@ -379,8 +379,8 @@ impl Session {
     /// Whether the authority is gone.
     pub fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
-        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&no_wait)).is_ok_and(|ready| ready > 0) && fds[0].revents().contains(PollFlags::HUP)
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+            && fds[0].revents().contains(PollFlags::HUP)
     }
 
     /// Asks for memory shared with another endpoint of the interface, which comes like a visit ([`next_visit`]): it is there when this

@@ -231,12 +231,8 @@ pub fn replace_on_demand(interface: &Interface, place: &Place) -> Result<bool, O
 pub(crate) fn hear(socket: BorrowedFd<'_>, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
     let until = Instant::now() + limit;
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let left = Timespec {
-            tv_sec: left.as_secs().cast_signed(),
-            tv_nsec: left.subsec_nanos().into(),
-        };
-        match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&left)) {
+        let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
+        match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], left.as_ref()) {
             Ok(0) => return Err(OmxdError::Late),
             // It does not block now.
             Ok(_) => return protocol::receive(socket)?.ok_or(OmxdError::Late),

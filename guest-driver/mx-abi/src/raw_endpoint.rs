@@ -230,14 +230,11 @@ impl RawEndpoint {
             if session.is_none() {
                 left = left.min(SEEK);
             }
-            let left = Timespec {
-                tv_sec: left.as_secs().cast_signed(),
-                tv_nsec: left.subsec_nanos().into(),
-            };
+            let left = Timespec::try_from(left).ok();
             let mut fds = vec![PollFd::new(&self.watched, PollFlags::IN)];
             // The end of the connection is reported without being asked for.
             fds.extend(session.iter().map(|session| PollFd::new(session, PollFlags::empty())));
-            match poll(&mut fds, Some(&left)) {
+            match poll(&mut fds, left.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(exhausted(error)),
             }

@@ -50,3 +50,13 @@ pub enum NetifError {
         source: io::Error,
     },
 }
+
+impl NetifError {
+    /// Makes the error for what the system refused while this was tried: for `map_err`.
+    pub(crate) fn io<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| Self::Io {
+            what,
+            source: source.into(),
+        }
+    }
+}

@@ -47,12 +47,8 @@ impl Interface {
     /// [`NetifError::NoSuchInterface`], [`NetifError::NotEthernet`], [`NetifError::Io`].
     pub fn find(name: &str) -> Result<Self, NetifError> {
         // Any socket answers these requests; a local one exists on every kernel.
-        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map_err(|e| {
-            NetifError::Io {
-                what: "open a socket",
-                source: e.into(),
-            }
-        })?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .map_err(NetifError::io("open a socket"))?;
         let no_such = || NetifError::NoSuchInterface { name: name.to_owned() };
         // The kernel's names are shorter than this and have no zero inside; others cannot exist.
         if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
@@ -61,10 +57,7 @@ impl Interface {
         let ask = |request| {
             Self::request(&socket, name, request).map_err(|source| match source.raw_os_error() {
                 Some(libc::ENODEV | libc::ENXIO) => no_such(),
-                _ => NetifError::Io {
-                    what: "ask the kernel about the interface",
-                    source,
-                },
+                _ => NetifError::io("ask the kernel about the interface")(source),
             })
         };
         let index = ask(libc::SIOCGIFINDEX)?;
@@ -135,10 +128,7 @@ impl Interface {
                 Some(libc::ENXIO | libc::ENODEV) => NetifError::NoSuchInterface {
                     name: format!("number {index}"),
                 },
-                _ => NetifError::Io {
-                    what: "ask the kernel about the interface",
-                    source,
-                },
+                _ => NetifError::io("ask the kernel about the interface")(source),
             });
         }
         let text = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
@@ -153,10 +143,7 @@ impl Interface {
         // SAFETY: takes nothing; the result is checked before use.
         let first = unsafe { libc::if_nameindex() };
         if first.is_null() {
-            return Err(NetifError::Io {
-                what: "list the interfaces",
-                source: io::Error::last_os_error(),
-            });
+            return Err(NetifError::io("list the interfaces")(io::Error::last_os_error()));
         }
         let mut names = Vec::new();
         let mut at = first;

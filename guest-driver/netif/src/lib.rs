@@ -10,6 +10,7 @@ mod egress;
 mod error;
 mod filter;
 mod interface;
+mod mapping;
 mod memory;
 mod ready;
 mod socket_options;
@@ -154,8 +155,5 @@ fn wait_for(
     deadline: Instant,
     stop: Option<BorrowedFd<'_>>,
 ) -> Result<ready::Readiness, NetifError> {
-    ready::poll(ports, deadline, stop).map_err(|source| NetifError::Io {
-        what: "wait for frames",
-        source,
-    })
+    ready::poll(ports, deadline, stop).map_err(NetifError::io("wait for frames"))
 }

@@ -37,10 +37,8 @@ struct LaneState {
 impl Lane {
     fn new() -> Result<Arc<Self>, NetifError> {
         let event = || {
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| NetifError::Io {
-                what: "make an event descriptor",
-                source: e.into(),
-            })
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(NetifError::io("make an event descriptor"))
         };
         let state = LaneState {
             frames: VecDeque::new(),
@@ -213,11 +211,8 @@ impl Netif for MemoryPort {
                 (self.incoming.filled.as_fd(), PollFlags::IN),
                 (self.outgoing.drained.as_fd(), PollFlags::IN),
             ];
-            let readiness =
-                ready::poll(if ready { &[] } else { &ports }, until, stop).map_err(|source| NetifError::Io {
-                    what: "wait for frames",
-                    source,
-                })?;
+            let readiness = ready::poll(if ready { &[] } else { &ports }, until, stop)
+                .map_err(NetifError::io("wait for frames"))?;
             match readiness {
                 Readiness::Stop => return Ok(Wake::Stop),
                 Readiness::Deadline => return Ok(if ready { Wake::Ready } else { Wake::Deadline }),

@@ -1,10 +1,6 @@
 //! Sleeping on descriptors with a deadline; signals do not wake the caller, a stop descriptor does.
 
-use std::{
-    io,
-    os::fd::BorrowedFd,
-    time::{Duration, Instant},
-};
+use std::{io, os::fd::BorrowedFd, time::Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -30,8 +26,9 @@ pub(crate) fn poll(
         fds.extend(stop.as_ref().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
         fds.extend(ports.iter().map(|(fd, events)| PollFd::from_borrowed_fd(*fd, *events)));
         let first_port = fds.len() - ports.len();
-        let left = deadline.saturating_duration_since(Instant::now());
-        match rustix::event::poll(&mut fds, Some(&timespec(left))) {
+        // What is too long for the kernel is no limit.
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
+        match rustix::event::poll(&mut fds, left.as_ref()) {
             Ok(0) => return Ok(Readiness::Deadline),
             Ok(_) if stop.is_some() && !fds[0].revents().is_empty() => return Ok(Readiness::Stop),
             Ok(_) => {
@@ -43,12 +40,5 @@ pub(crate) fn poll(
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
     }
 }

@@ -1,7 +1,8 @@
-//! Setting and reading options of sockets.
+//! Setting and reading options of sockets, and binding them.
 
 use std::{
     io,
+    mem::MaybeUninit,
     os::fd::{AsRawFd, BorrowedFd},
 };
 
@@ -21,16 +22,24 @@ pub(crate) fn set_option_of<T: Copy>(socket: BorrowedFd<'_>, level: c_int, optio
     })
 }
 
-/// Reads the value of a number option of any level.
-pub(crate) fn number_of(socket: BorrowedFd<'_>, level: c_int, option: c_int) -> io::Result<c_int> {
-    let mut value = [0; size_of::<c_int>()];
-    option_of(socket, level, option, &mut value)?;
-    Ok(c_int::from_ne_bytes(value))
-}
+/// The value of an option that can be read.
+///
+/// # Safety
+/// Any bytes are a value of the type.
+pub(crate) unsafe trait Value {}
+// SAFETY: a number.
+unsafe impl Value for c_int {}
+// SAFETY: a number.
+unsafe impl Value for u64 {}
+// SAFETY: numbers.
+unsafe impl Value for libc::tpacket_stats {}
+// SAFETY: numbers.
+unsafe impl Value for libc::xdp_mmap_offsets {}
 
-/// Reads an option of any level into `value`.
-pub(crate) fn option_of(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<()> {
-    let mut len = value.len() as socklen_t;
+/// Reads an option of any level; [`io::ErrorKind::Unsupported`] where the kernel has another form of it.
+pub(crate) fn option_of<T: Value>(socket: BorrowedFd<'_>, level: c_int, option: c_int) -> io::Result<T> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let mut len = size_of::<T>() as socklen_t;
     // SAFETY: pointer and length describe `value`, which outlives the call.
     check(unsafe {
         libc::getsockopt(
@@ -40,12 +49,25 @@ pub(crate) fn option_of(socket: BorrowedFd<'_>, level: c_int, option: c_int, val
             value.as_mut_ptr().cast(),
             &raw mut len,
         )
-    })
+    })?;
+    if len as usize != size_of::<T>() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    // SAFETY: zeroed above, and any bytes that the kernel wrote are a value.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Binds a socket to an address of its family.
+pub(crate) fn bind<T: Copy>(socket: BorrowedFd<'_>, address: &T) -> io::Result<()> {
+    let address_ptr = std::ptr::from_ref(address).cast();
+    // SAFETY: pointer and length describe `address`, which outlives the call.
+    check(unsafe { libc::bind(socket.as_raw_fd(), address_ptr, size_of::<T>() as socklen_t) })
 }
 
 /// Returns the error of a system call that gave `-1`.
-pub(crate) fn check(result: c_int) -> io::Result<()> {
-    if result < 0 {
+#[inline]
+pub(crate) fn check<T: Default + PartialOrd>(result: T) -> io::Result<()> {
+    if result < T::default() {
         Err(io::Error::last_os_error())
     } else {
         Ok(())

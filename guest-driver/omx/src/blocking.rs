@@ -4,14 +4,9 @@
 use std::{os::fd::AsFd, sync::atomic::Ordering, time::Duration};
 
 use ether::Time;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{
-    Endpoint, Waiting,
-    clock::{self, timespec},
-    core::Core,
-    shared::Locked,
-};
+use crate::{Endpoint, Waiting, clock, core::Core, shared::Locked};
 
 /// The longest sleep. It bounds the arithmetic: after it everything is checked again.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
@@ -118,7 +113,7 @@ impl Endpoint {
         ]
         .map(|(fd, events)| PollFd::from_borrowed_fd(fd, events));
         // A signal ends the sleep early: unless the program wants to know, that costs one needless check.
-        let slept = poll(&mut fds, Some(&timespec(limit.min(SLEEP_MAX))));
+        let slept = poll(&mut fds, Timespec::try_from(limit.min(SLEEP_MAX)).ok().as_ref());
         let interrupted = shared.signals_end_waits && slept == Err(rustix::io::Errno::INTR);
         if (fds[1].revents() | fds[3].revents()).contains(PollFlags::ERR) {
             shared.take_port_error();

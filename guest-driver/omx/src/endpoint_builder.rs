@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read},
+    io::Read,
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, atomic::AtomicBool, atomic::AtomicU32, atomic::AtomicU64},
 };
@@ -93,10 +93,12 @@ impl<'a> EndpointBuilder<'a> {
         config.timing.ack_messages_max = options.ack_messages_max;
         config.limits.zombies = options.early_completed_max;
         config.rndv_threshold = options.rndv_threshold.min(preset.sizes().medium_len_max());
-        let system = |what| move |source| Error::System { what, source };
-        let port_fd = port.as_fd().try_clone_to_owned().map_err(system("watch the port"))?;
+        let port_fd = port
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(Error::system("watch the port"))?;
         let bulk = port.bulk_fd().map(|fd| fd.try_clone_to_owned());
-        let bulk = bulk.transpose().map_err(system("watch the port"))?;
+        let bulk = bulk.transpose().map_err(Error::system("watch the port"))?;
         if bulk.is_some() {
             config.data_path = DataPathChoice::Fixed(DataPath::Bulk);
         }
@@ -142,10 +144,7 @@ impl<'a> EndpointBuilder<'a> {
             single_copy: self.options.single_copy,
         };
         let local = Local::new(options, Arc::clone(&place.session), place.visits)?;
-        let watched = local.watched().map_err(|source: io::Error| Error::System {
-            what: "watch other programs",
-            source,
-        })?;
+        let watched = local.watched().map_err(Error::system("watch other programs"))?;
         self.descriptors.others = Some(watched);
         self.of_authority = Some(OfAuthority {
             session: place.session,
@@ -225,9 +224,6 @@ pub(crate) fn random() -> Result<u64, Error> {
     let mut bytes = [0; 8];
     File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|source| Error::System {
-            what: "get a random number",
-            source,
-        })?;
+        .map_err(Error::system("get a random number"))?;
     Ok(u64::from_ne_bytes(bytes))
 }

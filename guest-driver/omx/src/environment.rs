@@ -63,9 +63,8 @@ fn board_name(board: &Board) -> String {
 /// Whether a line can be written without waiting for the reader: a pipe that says so has room for a page.
 fn has_room(out: &impl AsFd) -> bool {
     let mut fds = [PollFd::new(out, PollFlags::OUT)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     // Nothing else: if the pipe has no reader any more, writing would end the program.
-    matches!(poll(&mut fds, Some(&now)), Ok(1)) && fds[0].revents() == PollFlags::OUT
+    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) && fds[0].revents() == PollFlags::OUT
 }
 
 /// Fills in a format: `%p` process, `%e` endpoint, `%b` board, `%B` its name, `%H` node; the last two may be followed by

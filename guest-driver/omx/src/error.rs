@@ -90,6 +90,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Makes the error for what the system refused while this was tried: for `map_err`.
+    pub(crate) fn system<E: Into<std::io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| Self::System {
+            what,
+            source: source.into(),
+        }
+    }
+
     /// Returns the number of `open-mx.h`.
     pub const fn code(&self) -> u32 {
         match self {
@@ -130,10 +138,7 @@ impl From<OmxdError> for Error {
                 }
                 weft_authority::Refusal::NotAllowed => Self::AccessDenied { sentence },
                 weft_authority::Refusal::Interface => Self::BoardUnusable { sentence },
-                weft_authority::Refusal::System => Self::System {
-                    what: "get it from omxd",
-                    source: std::io::Error::other(sentence),
-                },
+                weft_authority::Refusal::System => Self::system("get it from omxd")(std::io::Error::other(sentence)),
             },
             OmxdError::NoAuthority { .. } | OmxdError::NotInGroup { .. } => Self::AccessDenied { sentence },
             OmxdError::Protocol | OmxdError::BadTable { .. } => Self::OtherVersion(error),

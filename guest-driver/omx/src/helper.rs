@@ -12,14 +12,9 @@ use std::{
     time::Duration,
 };
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::{
-    Error,
-    authority::AuthorityCare,
-    clock::{self, timespec},
-    shared::Shared,
-};
+use crate::{Error, authority::AuthorityCare, clock, shared::Shared};
 
 /// A program that was in the library this short ago makes progress itself.
 const PROGRAM_NS: u64 = 200_000;
@@ -63,10 +58,9 @@ impl Drop for AllWanted {
 
 /// Hands an endpoint to the helper.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<(), Error> {
-    let system = |what| move |source| Error::System { what, source };
     if HELPER.get().is_none() {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| system("make an event")(error.into()))?;
+        let wake =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::system("make an event"))?;
         let helper = Helper {
             endpoints: Mutex::new(Vec::new()),
             wake,
@@ -74,7 +68,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<(), Error> {
         // Another thread may have been first: then its helper is used.
         if HELPER.set(helper).is_ok() {
             let builder = thread::Builder::new().name("omx-progress".to_owned());
-            weft_authority::without_signals(|| builder.spawn(run)).map_err(system("start the helper thread"))?;
+            weft_authority::without_signals(|| builder.spawn(run)).map_err(Error::system("start the helper thread"))?;
         }
     }
     if let Some(helper) = HELPER.get() {
@@ -185,7 +179,7 @@ fn run() {
         // While a program is busy this happens once in a millisecond, on its core: one system call, no more.
         let mut fds = vec![PollFd::new(&helper.wake, PollFlags::IN)];
         fds.extend(cares.iter().flat_map(Care::watched));
-        let _ = poll(&mut fds, Some(&timespec(sleep)));
+        let _ = poll(&mut fds, Timespec::try_from(sleep).ok().as_ref());
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[0] {
             // A thread of the program told it in passing, which is on its way out of the library: if both have one core, that goes

@@ -41,10 +41,7 @@ fn event() -> rustix::io::Result<Arc<OwnedFd>> {
 
 impl Sleepers {
     pub(crate) fn new() -> Result<Self, Error> {
-        let first = event().map_err(|error| Error::System {
-            what: "make an event",
-            source: error.into(),
-        })?;
+        let first = event().map_err(Error::system("make an event"))?;
         Ok(Self {
             events: vec![(first, State::Free)],
             asleep: 0,

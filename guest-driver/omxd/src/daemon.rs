@@ -320,10 +320,7 @@ impl Daemon {
             } else {
                 self.sleep_at_most()
             };
-            let timeout = rustix::event::Timespec {
-                tv_sec: timeout.as_secs().cast_signed(),
-                tv_nsec: timeout.subsec_nanos().into(),
-            };
+            let timeout = rustix::event::Timespec::try_from(timeout).ok();
             let (stopped, listener, port, clients) = {
                 let listening = if self.clients.deaf {
                     PollFlags::empty()
@@ -336,7 +333,7 @@ impl Daemon {
                     PollFd::new(&self.port, PollFlags::IN),
                 ];
                 fds.extend(self.clients.connections.iter().flat_map(Connection::watched));
-                match poll(&mut fds, Some(&timeout)) {
+                match poll(&mut fds, timeout.as_ref()) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
                     Err(error) => return Err(OmxdError::io("wait for something to do")(error)),
                 }

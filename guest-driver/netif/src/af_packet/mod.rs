@@ -119,14 +119,8 @@ impl AfPacket {
             sink,
             direct,
         } = prepared;
-        let ring = RxRing::map(socket.as_fd(), layout).map_err(|source| NetifError::Io {
-            what: "map the receive ring",
-            source,
-        })?;
-        let linear_head = vnet::is_enabled(socket.as_fd()).map_err(|source| NetifError::Io {
-            what: "ask how frames are sent",
-            source,
-        })?;
+        let ring = RxRing::map(socket.as_fd(), layout).map_err(NetifError::io("map the receive ring"))?;
+        let linear_head = vnet::is_enabled(socket.as_fd()).map_err(NetifError::io("ask how frames are sent"))?;
         // Without it frames go by the socket: it costs speed alone.
         let direct = direct.and_then(|direct| Direct::new(direct).ok());
         let frame_len = interface.mtu + ETHERNET_HEADER_LEN + VLAN_TAG_LEN;
@@ -148,10 +142,7 @@ impl AfPacket {
     /// # Errors
     /// [`NetifError::Io`] if the kernel does not take the program or the filter is locked.
     pub fn set_filter(&self, filter: &[Instruction]) -> Result<(), NetifError> {
-        socket::attach_filter(self.socket.as_fd(), filter).map_err(|source| NetifError::Io {
-            what: "attach the filter",
-            source,
-        })
+        socket::attach_filter(self.socket.as_fd(), filter).map_err(NetifError::io("attach the filter"))
     }
 
     /// Makes the kernel look up each frame once for this port and the prepared sockets `members`, each with the layout
@@ -172,7 +163,7 @@ impl AfPacket {
         members: &[(BorrowedFd<'_>, RingLayout)],
         program: &[Instruction],
     ) -> Result<SharedLookup, NetifError> {
-        let share = || {
+        let share = || -> std::io::Result<_> {
             let rings = members.iter().map(|(socket, layout)| RxRing::map(*socket, *layout));
             let sockets = members.iter().map(|(socket, _)| socket.try_clone_to_owned());
             let shared = SharedLookup {
@@ -190,10 +181,7 @@ impl AfPacket {
             }
             Ok(shared)
         };
-        share().map_err(|source| NetifError::Io {
-            what: "put packet sockets into a group",
-            source,
-        })
+        share().map_err(NetifError::io("put packet sockets into a group"))
     }
 
     /// Returns the interface's name.
@@ -217,10 +205,7 @@ impl AfPacket {
                 len_max: self.interface.mtu + ETHERNET_HEADER_LEN,
             }),
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Err(self.down()),
-            _ => Err(NetifError::Io {
-                what: "send frames",
-                source,
-            }),
+            _ => Err(NetifError::io("send frames")(source)),
         }
     }
 
@@ -398,10 +383,7 @@ impl Netif for AfPacket {
                 match errors.fold(Ok(()), Result::and) {
                     Ok(()) | Err(Errno::INTR) => Ok(Wake::Ready),
                     Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => Err(self.down()),
-                    Err(error) => Err(NetifError::Io {
-                        what: "wait for frames",
-                        source: error.into(),
-                    }),
+                    Err(error) => Err(NetifError::io("wait for frames")(error)),
                 }
             }
             Readiness::Port(_) => Ok(Wake::Ready),

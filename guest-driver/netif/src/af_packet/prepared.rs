@@ -78,18 +78,17 @@ impl PreparedSocket {
         len: Option<usize>,
         filter: &[Instruction],
     ) -> Result<OwnedFd, NetifError> {
-        let io = |what| move |source| NetifError::Io { what, source };
         let socket = open_socket(&interface.name)?;
         let fd = socket.as_fd();
         if let Some(len) = len {
-            socket::set_receive_buffer(fd, len).map_err(io("set the receive buffer"))?;
+            socket::set_receive_buffer(fd, len).map_err(NetifError::io("set the receive buffer"))?;
         }
         attach_for_good(fd, interface, ether_type, filter)?;
         // Never used for frames: see `SharedLookup`.
         RingLayout::page()
             .request(fd, libc::PACKET_TX_RING)
-            .map_err(io("set up a page to be mapped"))?;
-        socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
+            .map_err(NetifError::io("set up a page to be mapped"))?;
+        socket::bind(fd, interface.index, ether_type).map_err(NetifError::io("bind the packet socket"))?;
         Ok(socket)
     }
 
@@ -108,10 +107,7 @@ impl PreparedSocket {
     /// # Errors
     /// [`NetifError::Io`] where it may not.
     pub fn proof() -> Result<OwnedFd, NetifError> {
-        socket::open().map_err(|source| NetifError::Io {
-            what: "open a packet socket",
-            source,
-        })
+        socket::open().map_err(NetifError::io("open a packet socket"))
     }
 
     /// Whether `socket` is a [proof](Self::proof) of this process's network namespace. A socket that was handed out is
@@ -126,10 +122,7 @@ impl PreparedSocket {
     /// # Errors
     /// [`NetifError::Io`] if the socket is in a group, or its interface is down.
     pub fn keep_alone(socket: BorrowedFd<'_>) -> Result<(), NetifError> {
-        group::alone(socket).map_err(|source| NetifError::Io {
-            what: "put the packet socket into a group of its own",
-            source,
-        })
+        group::alone(socket).map_err(NetifError::io("put the packet socket into a group of its own"))
     }
 
     pub(super) fn prepare(
@@ -142,7 +135,6 @@ impl PreparedSocket {
         if !interface.up {
             return Err(NetifError::Down { name: name.to_owned() });
         }
-        let io = |what| move |source| NetifError::Io { what, source };
         let socket = open_socket(name)?;
         let fd = socket.as_fd();
         socket::set_option(
@@ -150,24 +142,25 @@ impl PreparedSocket {
             libc::PACKET_VERSION,
             &(libc::tpacket_versions::TPACKET_V2 as libc::c_int),
         )
-        .map_err(io("choose the receive ring's version"))?;
+        .map_err(NetifError::io("choose the receive ring's version"))?;
         if options.qdisc_bypass {
-            socket::set_option(fd, libc::PACKET_QDISC_BYPASS, &1_i32).map_err(io("bypass traffic control"))?;
+            socket::set_option(fd, libc::PACKET_QDISC_BYPASS, &1_i32)
+                .map_err(NetifError::io("bypass traffic control"))?;
         }
         let frame_len = interface.mtu + ETHERNET_HEADER_LEN;
         let linear_head = options.linear_head && frame_len + KERNEL_HEADROOM_LEN >= rustix::param::page_size();
         if linear_head {
-            vnet::enable(fd).map_err(io("send with heads of their own"))?;
+            vnet::enable(fd).map_err(NetifError::io("send with heads of their own"))?;
         }
         if let Some(filter) = filter {
             attach_for_good(fd, &interface, ether_type, filter)?;
         }
-        socket::set_send_buffer(fd, SEND_BUFFER_LEN).map_err(io("set the send buffer"))?;
+        socket::set_send_buffer(fd, SEND_BUFFER_LEN).map_err(NetifError::io("set the send buffer"))?;
         let layout = RingLayout::new(frame_len, options.ring_len);
         layout
             .request(fd, libc::PACKET_RX_RING)
-            .map_err(io("set up the receive ring"))?;
-        socket::bind(fd, interface.index, ether_type).map_err(io("bind the packet socket"))?;
+            .map_err(NetifError::io("set up the receive ring"))?;
+        socket::bind(fd, interface.index, ether_type).map_err(NetifError::io("bind the packet socket"))?;
         Ok(Self {
             interface,
             layout,
@@ -190,9 +183,8 @@ fn attach_for_good(
     filter: &[Instruction],
 ) -> Result<(), NetifError> {
     use Instruction as I;
-    let io = |what| move |source| NetifError::Io { what, source };
     if filter.is_empty() {
-        return socket::attach_filter(socket, &[I::drop()]).map_err(io("attach the filter"));
+        return socket::attach_filter(socket, &[I::drop()]).map_err(NetifError::io("attach the filter"));
     }
     let mut guarded = vec![
         I::load_interface(),
@@ -206,8 +198,8 @@ fn attach_for_good(
         I::drop(),
     ];
     guarded.extend_from_slice(filter);
-    socket::attach_filter(socket, &guarded).map_err(io("attach the filter"))?;
-    socket::lock_filter(socket).map_err(io("lock the filter"))
+    socket::attach_filter(socket, &guarded).map_err(NetifError::io("attach the filter"))?;
+    socket::lock_filter(socket).map_err(NetifError::io("lock the filter"))
 }
 
 /// Opens a packet socket that receives nothing yet.
@@ -216,10 +208,7 @@ fn open_socket(interface: &str) -> Result<OwnedFd, NetifError> {
         Some(libc::EPERM | libc::EACCES) => NetifError::NoPrivilege {
             name: interface.to_owned(),
         },
-        _ => NetifError::Io {
-            what: "open a packet socket",
-            source,
-        },
+        _ => NetifError::io("open a packet socket")(source),
     })
 }
 

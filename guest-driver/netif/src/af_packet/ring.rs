@@ -12,9 +12,9 @@ use std::{
 
 use ether::ETHERNET_HEADER_LEN;
 use libc::{TP_STATUS_KERNEL, TP_STATUS_USER, c_int, sockaddr_ll, tpacket_req, tpacket2_hdr};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{socket::set_option, vnet};
+use crate::mapping::Mapping;
 
 /// Bytes of one block of slots, the unit the kernel allocates: 16 pages, which it usually finds in one piece.
 const BLOCK_LEN: usize = 64 * 1024;
@@ -143,7 +143,7 @@ pub(super) const fn is_ours(packet_type: u8) -> bool {
 /// The mapped ring. The slot at `next` belongs to the kernel until its status says otherwise. Its address is kept
 /// instead of computed, because it is read many times for every frame.
 pub(super) struct RxRing {
-    base: NonNull<u8>,
+    memory: Mapping,
     layout: RingLayout,
     /// The next slot: its memory, its block, its number there.
     next: NonNull<u8>,
@@ -151,7 +151,7 @@ pub(super) struct RxRing {
     in_block: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone; nothing in it is tied to a thread.
+// SAFETY: the pointer leads into the mapping of this value alone; nothing in it is tied to a thread.
 unsafe impl Send for RxRing {}
 
 impl RxRing {
@@ -160,24 +160,11 @@ impl RxRing {
         if !layout.is_sound() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let len = layout.block_len * layout.blocks;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; the kernel refuses a `len` that is not the
-        // ring's.
-        let base = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                socket,
-                0,
-            )?
-        };
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let memory = Mapping::new(socket, layout.block_len * layout.blocks)?;
         Ok(Self {
-            base,
+            next: memory.base(),
+            memory,
             layout,
-            next: base,
             block: 0,
             in_block: 0,
         })
@@ -238,14 +225,6 @@ impl RxRing {
             offset = 0;
         }
         // SAFETY: `block` < `blocks` and the slot ends inside its block, so it lies inside the mapping.
-        self.next = unsafe { self.base.add(self.block * self.layout.block_len + offset) };
-    }
-}
-
-impl Drop for RxRing {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping made in `map`; no slice of it outlives `self`. A failure would leave it mapped,
-        // which does no harm.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.layout.block_len * self.layout.blocks) };
+        self.next = unsafe { self.memory.base().add(self.block * self.layout.block_len + offset) };
     }
 }

@@ -3,32 +3,23 @@
 use std::{
     io::{self, IoSlice},
     mem::{self, MaybeUninit},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
 use ether::EtherType;
-use libc::{c_int, mmsghdr, sockaddr_ll, socklen_t};
+use libc::{c_int, mmsghdr, sockaddr_ll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::{
     BURST_MAX, Instruction,
-    socket_options::{check, number_of, option_of, set_option_of},
+    socket_options::{self, check, option_of, set_option_of},
 };
 
 /// Opens a packet socket that receives nothing until it is bound.
 pub(super) fn open() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; protocol 0 keeps frames out until the ring is in place and the socket is bound.
-    let fd = unsafe {
-        libc::socket(
-            libc::AF_PACKET,
-            libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-            0,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a fresh descriptor that is owned nowhere else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    // No protocol keeps frames out until the ring is in place and the socket is bound.
+    Ok(socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?)
 }
 
 /// Sets an option of level SOL_PACKET.
@@ -38,7 +29,7 @@ pub(super) fn set_option<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: 
 
 /// Reads the value of a number option of level SOL_PACKET.
 pub(super) fn option(socket: BorrowedFd<'_>, option: c_int) -> io::Result<c_int> {
-    number_of(socket, libc::SOL_PACKET, option)
+    option_of(socket, libc::SOL_PACKET, option)
 }
 
 /// Which network namespace a socket belongs to, as Linux 5.14 and later number them.
@@ -47,12 +38,10 @@ const SO_NETNS_COOKIE: c_int = 71;
 /// Whether this is a packet socket of this network namespace whose filter can be changed: with it, every frame of every
 /// interface can be read.
 pub(super) fn reads_every_frame(socket: BorrowedFd<'_>) -> io::Result<bool> {
-    let namespace_of = |socket: BorrowedFd<'_>| {
-        let mut cookie = [0; 8];
-        option_of(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut cookie).map(|()| cookie)
-    };
-    Ok(number_of(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)? == libc::AF_PACKET
-        && number_of(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER)? == 0
+    let number_of = |option| option_of::<c_int>(socket, libc::SOL_SOCKET, option);
+    let namespace_of = |socket| option_of::<u64>(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE);
+    Ok(number_of(libc::SO_DOMAIN)? == libc::AF_PACKET
+        && number_of(libc::SO_LOCK_FILTER)? == 0
         && namespace_of(socket)? == namespace_of(open()?.as_fd())?)
 }
 
@@ -63,14 +52,7 @@ pub(super) fn bind(socket: BorrowedFd<'_>, index: i32, ether_type: EtherType) ->
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = ether_type.0.to_be();
     address.sll_ifindex = index;
-    // SAFETY: pointer and length describe `address`, which outlives the call.
-    check(unsafe {
-        libc::bind(
-            socket.as_raw_fd(),
-            (&raw const address).cast(),
-            size_of::<sockaddr_ll>() as socklen_t,
-        )
-    })
+    socket_options::bind(socket, &address)
 }
 
 /// Attaches a filter: only frames that it passes are received from now on.
@@ -118,20 +100,8 @@ pub(super) fn set_receive_buffer(socket: BorrowedFd<'_>, len: usize) -> io::Resu
 
 /// Takes the number of frames dropped for want of a free slot since the last call: the kernel starts from 0 each time.
 pub(super) fn take_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut stats = MaybeUninit::<libc::tpacket_stats>::zeroed();
-    let mut len = size_of::<libc::tpacket_stats>() as socklen_t;
-    // SAFETY: pointer and length describe `stats`, which outlives the call.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_STATISTICS,
-            stats.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    })?;
-    // SAFETY: zeroed above and plain data, so initialised whatever the kernel wrote.
-    Ok(unsafe { stats.assume_init() }.tp_drops)
+    let stats: libc::tpacket_stats = option_of(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
+    Ok(stats.tp_drops)
 }
 
 /// Sends one frame without blocking.
@@ -147,11 +117,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<
                 libc::MSG_DONTWAIT,
             )
         };
-        return if sent < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
-        };
+        return check(sent);
     }
     // SAFETY: plain data for which all zeros are valid.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
@@ -159,12 +125,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<
     message.msg_iov = parts.as_ptr().cast_mut().cast();
     message.msg_iovlen = parts.len() as _;
     // SAFETY: all that the message points to is borrowed for this call.
-    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) };
-    if sent < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    check(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) })
 }
 
 /// Sends up to [`BURST_MAX`] frames in one system call without blocking; returns how many were taken, at least one.

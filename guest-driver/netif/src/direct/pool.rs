@@ -3,17 +3,21 @@
 
 use std::{
     io, mem,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
-use libc::{sockaddr_xdp, socklen_t, xdp_umem_reg};
+use libc::{sockaddr_xdp, xdp_umem_reg};
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create},
     mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
+    net::{AddressFamily, SocketFlags, SocketType, socket_with},
 };
 
 use super::{FRAME_LEN_MAX, PART_LEN, RING_ENTRIES, socket::Rings};
-use crate::{Interface, socket_options::set_option_of};
+use crate::{
+    Interface,
+    socket_options::{self, set_option_of},
+};
 
 /// The queue that frames are handed to. Every interface has it.
 const QUEUE: u32 = 0;
@@ -165,14 +169,8 @@ fn part() -> io::Result<OwnedFd> {
     Ok(memory)
 }
 
-fn open() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers.
-    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a fresh descriptor that is owned nowhere else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+fn open() -> rustix::io::Result<OwnedFd> {
+    socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
 }
 
 fn bind(socket: BorrowedFd<'_>, interface: u32, flags: u16, shared: Option<BorrowedFd<'_>>) -> io::Result<()> {
@@ -183,16 +181,5 @@ fn bind(socket: BorrowedFd<'_>, interface: u32, flags: u16, shared: Option<Borro
         sxdp_queue_id: QUEUE,
         sxdp_shared_umem_fd: shared.map_or(0, |fd| fd.as_raw_fd().cast_unsigned()),
     };
-    // SAFETY: pointer and length describe `address`, which outlives the call.
-    let bound = unsafe {
-        libc::bind(
-            socket.as_raw_fd(),
-            (&raw const address).cast(),
-            size_of::<sockaddr_xdp>() as socklen_t,
-        )
-    };
-    if bound < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    socket_options::bind(socket, &address)
 }

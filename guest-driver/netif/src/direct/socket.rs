@@ -9,10 +9,10 @@ use std::{
 };
 
 use ether::ETHERNET_HEADER_LEN;
-use libc::{socklen_t, xdp_desc, xdp_mmap_offsets};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use libc::{xdp_desc, xdp_mmap_offsets};
 
 use super::{FRAME_LEN_MAX, FRAMES, PART_LEN, PreparedDirect, RING_ENTRIES};
+use crate::{mapping::Mapping, socket_options::option_of};
 
 /// An address outside of the memory: the kernel passes over an entry with it.
 const NOWHERE: u64 = u64::MAX;
@@ -38,7 +38,7 @@ impl Direct {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let frames_at = u64::from(part) * PART_LEN as u64;
-        let frames = Mapping::new(memory.as_fd(), 0, PART_LEN)?;
+        let frames = Mapping::populated(memory.as_fd(), 0, PART_LEN)?;
         let rings = Rings::map(socket.as_fd(), RING_ENTRIES)?;
         Ok(Self {
             socket,
@@ -102,7 +102,9 @@ impl Direct {
             for part in *parts {
                 // SAFETY: `count` < `FRAMES` and the parts' sum is at most `FRAME_LEN_MAX`, so this is inside the socket's part of the
                 // memory, which no reference is ever made to; the source is borrowed, and is not that memory.
-                unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), self.frames.base.add(end).as_ptr(), part.len()) };
+                unsafe {
+                    std::ptr::copy_nonoverlapping(part.as_ptr(), self.frames.base().add(end).as_ptr(), part.len())
+                };
                 end += part.len();
             }
             self.name(begin.wrapping_add(count as u32), self.frames_at + at as u64, len as u32);
@@ -216,12 +218,12 @@ unsafe impl Send for Rings {}
 impl Rings {
     /// Maps the rings of a socket that was set up with so many entries for frames to be sent.
     pub(super) fn map(socket: BorrowedFd<'_>, entries: u32) -> io::Result<Self> {
-        let offsets = ring_offsets(socket)?;
+        let offsets = option_of::<xdp_mmap_offsets>(socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
         let sends_len = offsets.tx.desc as usize + entries as usize * size_of::<xdp_desc>();
-        let sends = Mapping::new(socket, libc::XDP_PGOFF_TX_RING.cast_unsigned(), sends_len)?;
+        let sends = Mapping::populated(socket, libc::XDP_PGOFF_TX_RING.cast_unsigned(), sends_len)?;
         let last = offsets.cr.producer.max(offsets.cr.consumer) as usize;
         let completions_len = last + size_of::<u32>();
-        let completions = Mapping::new(socket, libc::XDP_UMEM_PGOFF_COMPLETION_RING, completions_len)?;
+        let completions = Mapping::populated(socket, libc::XDP_UMEM_PGOFF_COMPLETION_RING, completions_len)?;
         Ok(Self {
             producer: sends.at(offsets.tx.producer)?,
             consumer: sends.at(offsets.tx.consumer)?,
@@ -231,70 +233,5 @@ impl Rings {
             _sends: sends,
             _completions: completions,
         })
-    }
-}
-
-fn ring_offsets(socket: BorrowedFd<'_>) -> io::Result<xdp_mmap_offsets> {
-    let mut offsets = std::mem::MaybeUninit::<xdp_mmap_offsets>::zeroed();
-    let mut len = size_of::<xdp_mmap_offsets>() as socklen_t;
-    // SAFETY: pointer and length describe `offsets`, which outlives the call.
-    let asked = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_XDP,
-            libc::XDP_MMAP_OFFSETS,
-            offsets.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    };
-    if asked < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if len as usize != size_of::<xdp_mmap_offsets>() {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
-    // SAFETY: zeroed above and plain data.
-    Ok(unsafe { offsets.assume_init() })
-}
-
-/// Memory shared with the kernel.
-struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the mapping belongs to this value alone; nothing in it is tied to a thread.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    fn new(of: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; the length of memory is sealed, and for rings the kernel refuses
-        // a `len` that is longer than they are.
-        let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, of, offset)? };
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Self { base, len })
-    }
-
-    /// Returns a pointer to the value at an offset that the kernel gave.
-    fn at<T>(&self, offset: u64) -> io::Result<NonNull<T>> {
-        let fits = |offset: usize| {
-            let end = offset.checked_add(size_of::<T>());
-            end.is_some_and(|end| end <= self.len) && offset.is_multiple_of(align_of::<T>())
-        };
-        let offset = usize::try_from(offset).ok().filter(|offset| fits(*offset));
-        // SAFETY: inside the mapping, as was just looked at.
-        offset
-            .map(|offset| unsafe { self.base.add(offset) }.cast())
-            .ok_or_else(|| io::ErrorKind::InvalidData.into())
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping made in `new`; all pointers into it are dropped with it. A failure would leave it
-        // mapped, which does no harm.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -104,16 +104,9 @@ pub(crate) struct Local {
     process: rustix::process::Pid,
 }
 
-fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Error {
-    move |error| Error::System {
-        what,
-        source: error.into(),
-    }
-}
-
 impl Local {
     pub(crate) fn new(options: LocalOptions, authority: Arc<Mutex<Session>>, visits: OwnedFd) -> Result<Self, Error> {
-        let watched = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("watch other programs"))?;
+        let watched = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("watch other programs"))?;
         let mut local = Self {
             options,
             authority,
@@ -136,7 +129,7 @@ impl Local {
 
     /// Sets the channel on which other endpoints show up from now on.
     pub(crate) fn set_visits(&mut self, visits: OwnedFd) -> Result<(), Error> {
-        rustix::io::ioctl_fionbio(&visits, true).map_err(system("watch other programs"))?;
+        rustix::io::ioctl_fionbio(&visits, true).map_err(Error::system("watch other programs"))?;
         self.forget_visits();
         epoll::add(
             &self.watched,
@@ -144,7 +137,7 @@ impl Local {
             epoll::EventData::new_u64(VISITS),
             epoll::EventFlags::IN,
         )
-        .map_err(system("watch other programs"))?;
+        .map_err(Error::system("watch other programs"))?;
         self.visits = Some(visits.into());
         self.poll_at = Time::ZERO;
         Ok(())

@@ -50,8 +50,7 @@ impl Connection {
     /// Whether the program has ended, or hung up.
     fn is_over(&self) -> bool {
         let mut fds = self.watched();
-        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&no_wait)).is_ok_and(|ready| ready > 0)
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
             && (fds[0].revents().contains(PollFlags::HUP) || !fds[1].revents().is_empty())
     }
 }

@@ -318,10 +318,7 @@ fn stop_one(interface: &Interface, anyway: bool) -> anyhow::Result<()> {
         .context("omxd says a strange process number")?;
     let watched = pidfd_open(pid, PidfdFlags::empty()).with_context(|| format!("cannot watch omxd of {name}"))?;
     kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop omxd of {name}"))?;
-    let limit = Timespec {
-        tv_sec: END_LIMIT.as_secs().cast_signed(),
-        tv_nsec: 0,
-    };
+    let limit = Timespec::try_from(END_LIMIT)?;
     let ended = poll(&mut [PollFd::new(&watched, PollFlags::IN)], Some(&limit))?;
     ensure!(ended > 0, "omxd of {name} (process {}) does not end", status.pid);
     print_line(&format!("{name}: omxd ended"))
