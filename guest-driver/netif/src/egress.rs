@@ -7,8 +7,6 @@ use rustix::net::{
     sockopt::{Timeout, set_socket_timeout},
 };
 
-use crate::Interface;
-
 /// All packet sockets of the network namespace.
 const PACKET_SOCKETS: &str = "/proc/self/net/packet";
 /// The protocol of those that get every frame, also what this host sends.
@@ -31,28 +29,13 @@ const ANSWER_LEN: usize = 64 << 10;
 /// The kernel answers at once.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-impl Interface {
-    /// Whether a frame that a socket sends passes no queueing discipline before the driver, and no filter of traffic
-    /// control. Interfaces without hardware, such as veth and bridges, have no queueing discipline until one is added.
-    ///
-    /// # Errors
-    /// The kernel's error; [`io::ErrorKind::InvalidData`] for an answer of an unknown form.
-    pub fn has_no_queue(&self) -> io::Result<bool> {
-        Ok(!self.loopback && has_no_queue(self.index)?)
-    }
-
-    /// Whether a frame passes nothing at all: no queueing discipline, and no program that listens to all that the
-    /// interface sends, such as `tcpdump`. Hooks of netfilter, and BPF programs without such a filter, are not checked.
-    ///
-    /// # Errors
-    /// As [`Interface::has_no_queue`].
-    pub fn egress_is_bare(&self) -> io::Result<bool> {
-        Ok(!has_listener(&fs::read_to_string(PACKET_SOCKETS)?, self.index)? && self.has_no_queue()?)
-    }
+/// Whether a packet socket gets what this interface sends.
+pub(crate) fn has_listener(index: i32) -> io::Result<bool> {
+    lists_listener(&fs::read_to_string(PACKET_SOCKETS)?, index)
 }
 
 /// Whether a socket in the kernel's table of packet sockets gets what this interface sends.
-fn has_listener(table: &str, index: i32) -> io::Result<bool> {
+fn lists_listener(table: &str, index: i32) -> io::Result<bool> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     for line in table.lines().skip(1) {
         // Address, users, type, protocol, interface (0: all of them), …
@@ -68,7 +51,7 @@ fn has_listener(table: &str, index: i32) -> io::Result<bool> {
 }
 
 /// Whether no queueing discipline of the interface has to do with what it sends.
-fn has_no_queue(index: i32) -> io::Result<bool> {
+pub(crate) fn has_no_queue(index: i32) -> io::Result<bool> {
     let socket = socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -168,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{AfPacket, AfPacketOptions};
+    use crate::{AfPacket, AfPacketOptions, Interface};
     use weft_guest_driver_testkit::{Veth, in_private_network};
 
     fn is_bare(interface: &str) -> bool {
@@ -225,10 +208,10 @@ mod tests {
             ("86df   7     1 0      0      21307", false),
             ("0000   0     0 0      0      21307", false),
         ] {
-            assert_eq!(has_listener(&table(line), 7).unwrap(), expected, "{line}");
+            assert_eq!(lists_listener(&table(line), 7).unwrap(), expected, "{line}");
         }
-        assert!(!has_listener("", 7).unwrap());
-        assert!(has_listener(&table("x"), 7).is_err());
+        assert!(!lists_listener("", 7).unwrap());
+        assert!(lists_listener(&table("x"), 7).is_err());
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use std::{
 use ether::MacAddr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::NetifError;
+use crate::{NetifError, egress};
 
 /// Asks for [`DriverInfo`] (linux/ethtool.h).
 const ETHTOOL_GDRVINFO: u32 = 3;
@@ -112,6 +112,24 @@ impl Interface {
         }
         let driver = CStr::from_bytes_until_nul(&info.driver).ok()?.to_str().ok()?;
         (!driver.is_empty()).then(|| driver.to_owned())
+    }
+
+    /// Whether a frame that a socket sends passes no queueing discipline before the driver, and no filter of traffic
+    /// control. Interfaces without hardware, such as veth and bridges, have no queueing discipline until one is added.
+    ///
+    /// # Errors
+    /// The kernel's error; [`io::ErrorKind::InvalidData`] for an answer of an unknown form.
+    pub fn has_no_queue(&self) -> io::Result<bool> {
+        Ok(!self.loopback && egress::has_no_queue(self.index)?)
+    }
+
+    /// Whether a frame passes nothing at all: no queueing discipline, and no program that listens to all that the
+    /// interface sends, such as `tcpdump`. Hooks of netfilter, and BPF programs without such a filter, are not checked.
+    ///
+    /// # Errors
+    /// As [`Interface::has_no_queue`].
+    pub fn egress_is_bare(&self) -> io::Result<bool> {
+        Ok(!egress::has_listener(self.index)? && self.has_no_queue()?)
     }
 
     /// Looks up the interface with this number, under its present name.

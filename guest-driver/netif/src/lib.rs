@@ -5,7 +5,7 @@
 //! crate knows nothing of a frame beyond its EtherType, and never retries or reorders.
 
 mod af_packet;
-mod direct;
+mod af_xdp;
 mod egress;
 mod error;
 mod filter;
@@ -22,7 +22,7 @@ use std::{
 };
 
 pub use af_packet::{AfPacket, AfPacketOptions, PreparedSocket, RingLayout, SharedLookup};
-pub use direct::{DirectPool, PreparedDirect};
+pub use af_xdp::{DirectPool, PreparedDirect};
 pub use error::NetifError;
 use ether::MacAddr;
 pub use filter::Instruction;

@@ -66,7 +66,7 @@ impl DirectTransmit {
         open: u32,
     ) -> Option<PreparedDirect> {
         // A program that can use the card's queue may want it.
-        if !self.allowed || user == UNMAPPED_USER || !interface.copies_frames_of_direct_pools() {
+        if !self.allowed || user == UNMAPPED_USER || !DirectPool::copies_frames_of(interface) {
             return None;
         }
         match interface.has_no_queue() {

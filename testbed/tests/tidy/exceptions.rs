@@ -201,8 +201,6 @@ pub const WIDE_STRUCTS: &[Exception] = &[
 
 /// Inherent methods beside their type.
 pub const METHODS_ELSEWHERE: &[Exception] = &[
-    exception("guest-driver/netif/src/direct/pool.rs Interface", NOT_YET),
-    exception("guest-driver/netif/src/egress.rs Interface", NOT_YET),
     exception("guest-driver/omx/src/api.rs Endpoint", NOT_YET),
     exception("guest-driver/omx/src/blocking.rs Endpoint", NOT_YET),
     exception("guest-driver/omx/src/completion.rs Endpoint", NOT_YET),

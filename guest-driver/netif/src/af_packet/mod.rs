@@ -49,7 +49,7 @@ pub use self::{
     ring::RingLayout,
 };
 use crate::{
-    BURST_MAX, Instruction, Interest, Netif, NetifCounters, NetifError, Wake, direct::Direct, interface::Interface,
+    BURST_MAX, Instruction, Interest, Netif, NetifCounters, NetifError, Wake, af_xdp::Direct, interface::Interface,
     ready::Readiness, wait_for,
 };
 

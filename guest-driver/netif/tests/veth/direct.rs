@@ -130,7 +130,7 @@ fn frames_are_handed_to_every_driver_that_this_is_for() {
             });
             let interface = Interface::find(&a).unwrap();
             assert!(
-                interface.has_no_queue().unwrap() && interface.copies_frames_of_direct_pools(),
+                interface.has_no_queue().unwrap() && DirectPool::copies_frames_of(&interface),
                 "{kind}"
             );
             let pool = pool(&a, 1);

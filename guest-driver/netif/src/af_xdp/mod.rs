@@ -13,7 +13,7 @@
 //! A queue of an interface belongs to one memory for frames, so sockets that use it share that memory ([`DirectPool`]),
 //! and each owns a part of it. A process that has such a socket can make the kernel send the contents of other parts,
 //! so all of them belong to one user. Frames are copied while the system call lasts (not for every driver:
-//! [`crate::Interface::copies_frames_of_direct_pools`]), so completed frames only have to be taken back from the
+//! [`DirectPool::copies_frames_of`]), so completed frames only have to be taken back from the
 //! kernel, by the process that sends next.
 //!
 //! Such frames bypass queueing disciplines and programs that listen to what the interface sends (`tcpdump`). So direct

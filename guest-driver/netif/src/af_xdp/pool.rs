@@ -34,14 +34,6 @@ const STAT_BLOCK_LEN: i64 = 512;
 /// which virtio's is one, a frame may stay in the memory until the driver is done with it.
 const COPIED_FOR: [&str; 3] = ["veth", "bridge", "macvlan"];
 
-impl Interface {
-    /// Whether frames that sockets of a [`DirectPool`] of this interface sent are over when the call is.
-    pub fn copies_frames_of_direct_pools(&self) -> bool {
-        self.driver()
-            .is_some_and(|driver| COPIED_FOR.contains(&driver.as_str()))
-    }
-}
-
 /// A socket that sends frames directly to the driver, for a port here or in another process
 /// ([`crate::AfPacket::from_prepared`]).
 #[derive(Debug)]
@@ -65,16 +57,22 @@ pub struct DirectPool {
 }
 
 impl DirectPool {
+    /// Whether frames that sockets of a pool of this interface sent are over when the call is.
+    pub fn copies_frames_of(interface: &Interface) -> bool {
+        let driver = interface.driver();
+        driver.is_some_and(|driver| COPIED_FOR.contains(&driver.as_str()))
+    }
+
     /// Takes the first queue of the interface, for `parts` sockets. The kernel keeps 64 KiB for each in memory, which count against
     /// the user's limit of locked memory.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] for an interface whose driver [may still have](Interface::copies_frames_of_direct_pools) what was sent.
+    /// [`io::ErrorKind::Unsupported`] for an interface whose driver [may still have](Self::copies_frames_of) what was sent.
     /// Otherwise the kernel's error: `EPERM` without CAP_NET_RAW, `EBUSY` if another socket has the queue, `ENOBUFS`
     /// beyond the limit, and others where it has no such sockets. `Unsupported` as well before Linux 6.4: there a ring
     /// can only be mapped before its socket is bound, so not by another process, which could bind it to anything.
     pub fn new(interface: &Interface, parts: u32) -> io::Result<Self> {
-        if !interface.copies_frames_of_direct_pools() {
+        if !Self::copies_frames_of(interface) {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let interface_index = interface.index.cast_unsigned();
