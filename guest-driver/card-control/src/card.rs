@@ -2,7 +2,6 @@
 //! waiting. The authority and `nicctl` use it and decide what to ask for.
 
 use std::{
-    fmt,
     io::IoSlice,
     os::fd::BorrowedFd,
     time::{Duration, Instant},
@@ -22,44 +21,46 @@ const ATTEMPTS: u32 = 4;
 /// Bytes of a receive ring for control frames, which are few and short: the smallest ring there is.
 pub const CONTROL_RING_LEN: usize = 128 << 10;
 
+/// Asks a card, and takes what it reports out of a reply of one of these kinds; [`CardError::Unexpected`] for any other.
+#[macro_export]
+macro_rules! ask {
+    ($card:expr, $request:expr, $($kind:ident)|+) => {
+        $card.ask($request).and_then(|reply| match reply {
+            $(::firmware::control::Reply::$kind(report))|+ => Ok(report),
+            _ => Err($crate::CardError::Unexpected),
+        })
+    };
+}
+
 /// Why the card could not be asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CardError {
     /// The port failed.
+    #[error("{0}")]
     Port(NetifError),
     /// The card gave no answer.
+    #[error(
+        "no programmable card answers on this interface ({} requests in {} s): it is an ordinary card, or what emulates \
+         it is not running",
+        ATTEMPTS,
+        (RESEND * ATTEMPTS).as_secs()
+    )]
     NoAnswer,
     /// The answer cannot be read by this program.
+    #[error(
+        "the card's answers are not such as this program understands: what emulates the card may be newer than the program"
+    )]
     NotUnderstood,
     /// The card refused the request, with this reason.
+    #[error("{0}")]
     Refused(Refusal),
     /// The card answered another question than it was asked.
+    #[error("the card answered another question than it was asked; its settings are unknown")]
     Unexpected,
     /// A signal came while waiting.
+    #[error("interrupted while waiting for the card")]
     Interrupted,
 }
-
-impl fmt::Display for CardError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Port(error) => error.fmt(f),
-            Self::NoAnswer => write!(
-                f,
-                "no programmable card answers on this interface ({ATTEMPTS} requests in {} s): it is an ordinary card, or \
-                 what emulates it is not running",
-                (RESEND * ATTEMPTS).as_secs()
-            ),
-            Self::NotUnderstood => f.write_str(
-                "the card's answers are not such as this program understands: what emulates the card may be newer than the program",
-            ),
-            Self::Refused(refusal) => refusal.fmt(f),
-            Self::Unexpected => f.write_str("the card answered another question than it was asked; its settings are unknown"),
-            Self::Interrupted => f.write_str("interrupted while waiting for the card"),
-        }
-    }
-}
-
-impl std::error::Error for CardError {}
 
 impl From<NetifError> for CardError {
     fn from(error: NetifError) -> Self {
@@ -120,13 +121,11 @@ impl<'a, N: Netif> Card<'a, N> {
     /// # Errors
     /// [`CardError`].
     pub fn hello(&mut self) -> Result<firmware::control::Abilities, CardError> {
-        match self.ask(&Request::Hello {
+        let request = Request::Hello {
             version_min: CONTROL_VERSION,
             version_max: CONTROL_VERSION,
-        })? {
-            Reply::Hello(abilities) => Ok(abilities),
-            _ => Err(CardError::Unexpected),
-        }
+        };
+        ask!(self, &request, Hello)
     }
 
     /// Waits until `deadline` for the next timer of the card to ring.

@@ -11,11 +11,7 @@ use crate::Error;
 
 /// An Ethernet interface that carries MX messages, or could.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Board {
-    number: u32,
-    interface: Interface,
-    left_out: Option<LeftOut>,
-}
+pub struct Board(NumberedInterface);
 
 /// A peer in the table of a board.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +35,7 @@ impl Board {
     /// [`Error::BoardNotFound`] for a name in the list that does not exist.
     pub fn all() -> Result<Vec<Self>, Error> {
         let mut boards = Self::numbered()?;
-        boards.retain(|board| board.left_out.is_none());
+        boards.retain(|board| board.left_out().is_none());
         Ok(boards)
     }
 
@@ -57,12 +53,7 @@ impl Board {
             }
         };
         let found = weft_authority::interfaces(wanted.as_deref()).map_err(wrong_interface)?;
-        let board = |numbered: NumberedInterface| Self {
-            number: numbered.number,
-            interface: numbered.interface,
-            left_out: numbered.left_out,
-        };
-        Ok(found.into_iter().map(board).collect())
+        Ok(found.into_iter().map(Self).collect())
     }
 
     /// Finds the board on this interface, which may be loopback, or switched off.
@@ -71,14 +62,14 @@ impl Board {
     /// [`Error::BoardNotFound`].
     pub fn named(name: &str) -> Result<Self, Error> {
         let mut boards = Self::numbered()?.into_iter();
-        if let Some(board) = boards.find(|board| board.interface.name == name) {
+        if let Some(board) = boards.find(|board| board.interface().name == name) {
             return Ok(board);
         }
-        Ok(Self {
+        Ok(Self(NumberedInterface {
             number: 0,
             interface: Interface::find(name).map_err(wrong_interface)?,
             left_out: None,
-        })
+        }))
     }
 
     /// Finds the first board that is switched on.
@@ -86,7 +77,7 @@ impl Board {
     /// # Errors
     /// [`Error::BoardNotFound`].
     pub fn first() -> Result<Self, Error> {
-        let up = |board: &Self| board.interface.up;
+        let up = |board: &Self| board.interface().up;
         Self::all()?
             .into_iter()
             .find(up)
@@ -99,30 +90,30 @@ impl Board {
     /// [`Error::BoardNotFound`].
     pub fn number(number: u32) -> Result<Self, Error> {
         let mut boards = Self::numbered()?.into_iter();
-        let found = boards.find(|board| board.number == number);
+        let found = boards.find(|board| board.board_number() == number);
         found.ok_or_else(|| not_found(&number.to_string()))
     }
 
     /// Says why the interface is not among [all boards](Board::all) now.
     pub const fn left_out(&self) -> Option<LeftOut> {
-        self.left_out
+        self.0.left_out
     }
 
     /// Returns the board's number.
     pub const fn board_number(&self) -> u32 {
-        self.number
+        self.0.number
     }
 
     /// Returns the board's interface.
     pub const fn interface(&self) -> &Interface {
-        &self.interface
+        &self.0.interface
     }
 
     /// Asks the authority a question that may be repeated. An authority that is being restarted is waited for.
     fn ask<T>(&self, question: impl Fn(&Session) -> Result<T, OmxdError>) -> Result<T, Error> {
         let begin = Instant::now();
         loop {
-            match question(&Session::connect(&self.interface)?) {
+            match question(&Session::connect(self.interface())?) {
                 // The authority ended in between: its successor answers.
                 Err(OmxdError::Gone) if begin.elapsed() < START_LIMIT => {}
                 answer => return Ok(answer?),

@@ -1,7 +1,7 @@
 //! An open endpoint: it is opened, entered, advanced and closed here. Its calls are in `api`, those that tell of the ends
 //! of requests in `completion`, and waiting for them in `blocking`.
 
-use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
+use std::sync::{Arc, PoisonError, atomic::Ordering};
 
 use ether::Time;
 use mxoe::{engine::PeerMap, wire::Preset};
@@ -13,14 +13,12 @@ use crate::{
     backoff::BACKOFF_NS,
     binding, clock,
     core::Core,
-    endpoint_builder::{AuthorityPlace, EndpointBuilder, random},
+    endpoint_builder::{EndpointBuilder, random},
     environment, handler, helper,
-    peers::{EndpointPeers, SharedPeers},
+    peers::EndpointPeers,
     shared::{Locked, Shared},
 };
 
-/// The length of an endpoint's receive ring in bytes, as the authority sets it up by default.
-const RING_LEN: usize = 4 << 20;
 /// A thread that spins polls so often between two releases of the lock: a few hundred nanoseconds, unless another
 /// thread wants it.
 const SPIN_POLLS: u32 = 16;
@@ -70,27 +68,10 @@ impl Endpoint {
             None => Board::first()?,
         };
         let (session, opened) = Session::begin(board.interface(), |session| session.open_endpoint(options.endpoint))?;
-        let session = Arc::new(Mutex::new(session));
-        let mac = opened.table.own_mac();
-        let limits = EndpointOptions::limits(RING_LEN, opened.preset);
-        let peers = EndpointPeers::Shared(SharedPeers::new(opened.table, Arc::clone(&session)));
-        let port = Box::new(opened.port);
-        let place = AuthorityPlace {
-            session,
-            board,
-            visits: opened.visits,
-            page: opened.counters,
-            pull_queue_ns_max: opened.pull_queue_ns_max,
-            ether_type: opened.ether_type,
-            marks: opened.marks,
-            data_path: opened.data_path,
-        };
-        let endpoint = EndpointBuilder::new(options, opened.endpoint, opened.preset, port, peers, mac)?
-            .limits(limits)
-            .authority(place)?
-            .build()?;
-        binding::bind(mac, opened.endpoint);
-        endpoint.introduce(opened.preset);
+        let (number, preset) = (opened.endpoint, opened.preset);
+        let endpoint = EndpointBuilder::opened(options, board, session, opened)?.build()?;
+        binding::bind(endpoint.address().mac(), number);
+        endpoint.introduce(preset);
         Ok(endpoint)
     }
 

@@ -4,18 +4,18 @@
 use std::{
     fs::File,
     io::Read,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     sync::{Arc, Mutex, atomic::AtomicBool, atomic::AtomicU32, atomic::AtomicU64},
 };
 
-use ether::{EtherType, MacAddr};
+use ether::MacAddr;
 use mxoe::{
-    engine::{Config, DataPath, DataPathChoice, Engine, Limits},
+    engine::{Config, DataPath, DataPathChoice, Engine},
     wire::{Preset, SESSION_NONE},
 };
 use netif::Netif;
 use rustix::process::getpid;
-use weft_authority::{CounterPage, Session};
+use weft_authority::{CounterPage, OpenedEndpoint, Session};
 
 use crate::{
     Address, Board, Endpoint, EndpointOptions, Error,
@@ -26,22 +26,13 @@ use crate::{
     helper,
     local::{Local, LocalOptions, PAYLOAD_LEN_MAX},
     number::OpenNumber,
-    peers::EndpointPeers,
+    peers::{EndpointPeers, SharedPeers},
     shared::{Descriptors, Guarded, Helped, Shared},
     store::Store,
 };
 
-/// An endpoint's place with the authority of its interface.
-pub(crate) struct AuthorityPlace {
-    pub(crate) session: Arc<Mutex<Session>>,
-    pub(crate) board: Board,
-    pub(crate) visits: OwnedFd,
-    pub(crate) page: CounterPage,
-    pub(crate) pull_queue_ns_max: u64,
-    pub(crate) ether_type: EtherType,
-    pub(crate) marks: bool,
-    pub(crate) data_path: DataPathChoice,
-}
+/// The length of an endpoint's receive ring in bytes, as the authority sets it up by default.
+const RING_LEN: usize = 4 << 20;
 
 /// The parts of an endpoint that come from its authority.
 struct OfAuthority {
@@ -51,8 +42,8 @@ struct OfAuthority {
     local: Local,
 }
 
-/// An endpoint that is being opened: [`EndpointBuilder::new`], then [`limits`](Self::limits) and
-/// [`authority`](Self::authority) where they apply, then [`build`](Self::build).
+/// An endpoint that is being opened: [`EndpointBuilder::new`] or [`EndpointBuilder::opened`], then
+/// [`build`](Self::build).
 pub(crate) struct EndpointBuilder<'a> {
     options: &'a EndpointOptions,
     config: Config,
@@ -118,41 +109,52 @@ impl<'a> EndpointBuilder<'a> {
         })
     }
 
-    /// Sets the endpoint's limits, except that of early completions, which is in the options.
-    pub(crate) const fn limits(mut self, limits: Limits) -> Self {
-        self.config.limits = limits;
-        self.config.limits.zombies = self.options.early_completed_max;
-        self
-    }
-
-    /// Sets the authority that serves the interface.
+    /// Begins the endpoint that the authority of a board opened.
     ///
     /// # Errors
-    /// [`Error::System`].
-    pub(crate) fn authority(mut self, place: AuthorityPlace) -> Result<Self, Error> {
-        self.config.timing.pull_queue_ns_max = place.pull_queue_ns_max;
-        self.config.dialect = self.config.dialect.with_ether_type(place.ether_type);
-        self.config.data_path = place.data_path;
-        if !place.marks {
-            self.config = self.config.without_marks();
+    /// [`Error::BadParameter`], [`Error::System`].
+    pub(crate) fn opened(
+        options: &'a EndpointOptions,
+        board: Board,
+        session: Session,
+        opened: OpenedEndpoint,
+    ) -> Result<Self, Error> {
+        let session = Arc::new(Mutex::new(session));
+        let mac = opened.table.own_mac();
+        let peers = EndpointPeers::Shared(SharedPeers::new(opened.table, Arc::clone(&session)));
+        let mut this = Self::new(
+            options,
+            opened.endpoint,
+            opened.preset,
+            Box::new(opened.port),
+            peers,
+            mac,
+        )?;
+        this.config.limits = EndpointOptions::limits(RING_LEN, opened.preset);
+        this.config.limits.zombies = options.early_completed_max;
+        this.config.timing.pull_queue_ns_max = opened.pull_queue_ns_max;
+        this.config.dialect = this.config.dialect.with_ether_type(opened.ether_type);
+        this.config.data_path = opened.data_path;
+        if !opened.marks {
+            this.config = this.config.without_marks();
         }
-        let options = LocalOptions {
-            session: self.config.session,
-            key: self.options.key,
-            rndv_threshold: self.options.shared_rndv_threshold.min(PAYLOAD_LEN_MAX as u32),
-            give_up_ns: self.config.timing.give_up_ns,
-            single_copy: self.options.single_copy,
+        let local = LocalOptions {
+            session: this.config.session,
+            key: options.key,
+            rndv_threshold: options.shared_rndv_threshold.min(PAYLOAD_LEN_MAX as u32),
+            give_up_ns: this.config.timing.give_up_ns,
+            single_copy: options.single_copy,
         };
-        let local = Local::new(options, Arc::clone(&place.session), place.visits)?;
+        let local = Local::new(local, Arc::clone(&session), opened.visits)?;
         let watched = local.watched().map_err(Error::system("watch other programs"))?;
-        self.descriptors.others = Some(watched);
-        self.of_authority = Some(OfAuthority {
-            session: place.session,
-            board: place.board,
-            page: place.page,
+        this.descriptors.others = Some(watched);
+        this.of_authority = Some(OfAuthority {
+            session,
+            board,
+            page: opened.counters,
             local,
         });
-        Ok(self)
+        Ok(this)
     }
 
     /// Makes the endpoint, and hands it to the helper thread.

@@ -38,6 +38,15 @@ fn run_with(tool: &str, json: bool, failure: ExitCode, body: impl FnOnce() -> an
     }
 }
 
+/// Runs the tool of a module by [`run`] or [`run_omx`], under its name; `json` where it has that option.
+#[macro_export]
+macro_rules! tool {
+    ($run:ident, $name:literal, $($module:ident)::+ $(, $json:ident)?) => {{
+        let arguments = <$($module)::+::Arguments as ::clap::Parser>::parse();
+        $crate::$run($name, false $(|| arguments.$json)?, || $($module)::+::main(&arguments))
+    }};
+}
+
 /// Writes a sentence to stderr. If that is closed or full, the line is lost, and nothing else happens.
 pub fn say(tool: &str, sentence: &str) {
     let _ = writeln!(io::stderr(), "{tool}: {sentence}");
@@ -45,12 +54,16 @@ pub fn say(tool: &str, sentence: &str) {
 
 /// Prints a result as one line of JSON or as text.
 pub(crate) fn print(json: bool, report: &(impl Serialize + Display)) -> anyhow::Result<()> {
-    let text = if json {
-        serde_json::to_string(report)?
+    print_line(&text_of(json, report)?)
+}
+
+/// Returns a result as one line of JSON or as text.
+pub(crate) fn text_of(json: bool, report: &(impl Serialize + Display)) -> anyhow::Result<String> {
+    if json {
+        Ok(serde_json::to_string(report)?)
     } else {
-        report.to_string()
-    };
-    print_line(&text)
+        Ok(report.to_string())
+    }
 }
 
 /// Prints one line at once, also when there is no reader yet.

@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tools::nicctl::{Arguments, main as control};
-
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tools::run("nicctl", arguments.json(), || control(&arguments))
+    tools::tool!(run, "nicctl", tools::nicctl, json)
 }

@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tools::board::check::{Arguments, main as check};
-
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tools::run_omx("omx_check", arguments.json, || check(&arguments))
+    tools::tool!(run_omx, "omx_check", tools::board::check, json)
 }

@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tools::board::counters::{Arguments, main as counters};
-
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tools::run_omx("omx_counters", arguments.json, || counters(&arguments))
+    tools::tool!(run_omx, "omx_counters", tools::board::counters, json)
 }

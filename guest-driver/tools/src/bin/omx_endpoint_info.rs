@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tools::board::endpoints::{Arguments, main as endpoints};
-
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tools::run_omx("omx_endpoint_info", arguments.json, || endpoints(&arguments))
+    tools::tool!(run_omx, "omx_endpoint_info", tools::board::endpoints, json)
 }

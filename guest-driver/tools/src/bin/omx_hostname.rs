@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tools::board::hostname::{Arguments, main as hostname};
-
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tools::run_omx("omx_hostname", false, || hostname(&arguments))
+    tools::tool!(run_omx, "omx_hostname", tools::board::hostname)
 }

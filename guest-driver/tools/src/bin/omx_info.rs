@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tools::info::{Arguments, main as info};
-
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tools::run_omx("omx_info", arguments.json, || info(&arguments))
+    tools::tool!(run_omx, "omx_info", tools::info, json)
 }

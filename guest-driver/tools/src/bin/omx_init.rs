@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tools::board::init::{Arguments, main as init};
-
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tools::run_omx("omx_init", false, || init(&arguments))
+    tools::tool!(run_omx, "omx_init", tools::board::init)
 }

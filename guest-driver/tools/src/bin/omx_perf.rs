@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tools::perf::{Arguments, main as perf};
-
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tools::run_omx("omx_perf", arguments.json(), || perf(&arguments))
+    tools::tool!(run_omx, "omx_perf", tools::perf, json)
 }

@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tools::board::binding::{Arguments, main as binding};
-
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tools::run_omx("omx_prepare_binding", false, || binding(&arguments))
+    tools::tool!(run_omx, "omx_prepare_binding", tools::board::binding)
 }

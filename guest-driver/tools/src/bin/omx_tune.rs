@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tools::board::tune::{Arguments, main as tune};
-
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    tools::run_omx("omx_tune", arguments.json, || tune(&arguments))
+    tools::tool!(run_omx, "omx_tune", tools::board::tune, json)
 }

@@ -47,6 +47,18 @@ struct Finding {
     command: Option<String>,
 }
 
+impl Finding {
+    /// Makes the finding for what cannot be found out here.
+    fn unknown(what: &'static str, found: &str) -> Self {
+        Self {
+            what,
+            fit: None,
+            found: found.to_owned(),
+            command: None,
+        }
+    }
+}
+
 /// Runs `omx_tune`: the exit status is 0 when everything is fit, and 1 when something could be better.
 ///
 /// # Errors
@@ -183,12 +195,7 @@ fn coalescing(name: &str, printed: Option<String>) -> Finding {
     let what = "interrupt coalescing";
     let command = Some(format!("ethtool -C {name} adaptive-rx off rx-usecs 0"));
     let Some(printed) = printed else {
-        return Finding {
-            what,
-            fit: None,
-            found: "the driver says nothing about it, or ethtool is missing".to_owned(),
-            command: None,
-        };
+        return Finding::unknown(what, "the driver says nothing about it, or ethtool is missing");
     };
     let value = |key: &str| {
         printed.lines().find_map(|line| {
@@ -197,23 +204,17 @@ fn coalescing(name: &str, printed: Option<String>) -> Finding {
         })
     };
     let adaptive = printed.lines().any(|line| line.starts_with("Adaptive RX: on"));
-    let Some(us) = value("rx-usecs").and_then(|text| text.parse::<u32>().ok()) else {
-        return Finding {
-            what,
-            fit: if adaptive { Some(false) } else { None },
-            found: if adaptive {
-                "adaptive"
-            } else {
-                "the driver does not say"
-            }
-            .to_owned(),
-            command,
-        };
+    let us = value("rx-usecs").and_then(|text| text.parse::<u32>().ok());
+    let (fit, found) = match (us, adaptive) {
+        (Some(us), true) => (Some(false), format!("{us} µs, adaptive")),
+        (Some(us), false) => (Some(us <= COALESCING_US_MAX), format!("{us} µs")),
+        (None, true) => (Some(false), "adaptive".to_owned()),
+        (None, false) => (None, "the driver does not say".to_owned()),
     };
     Finding {
         what,
-        fit: Some(!adaptive && us <= COALESCING_US_MAX),
-        found: format!("{us} µs{}", if adaptive { ", adaptive" } else { "" }),
+        fit,
+        found,
         command,
     }
 }
@@ -223,12 +224,7 @@ fn interrupts(name: &str, table: &str) -> Finding {
     let numbers = interrupts_of(name, table);
     let what = "interrupt binding";
     if numbers.is_empty() {
-        return Finding {
-            what,
-            fit: None,
-            found: "no interrupt bears the interface's name".to_owned(),
-            command: None,
-        };
+        return Finding::unknown(what, "no interrupt bears the interface's name");
     }
     let bound = numbers.iter().all(|number| {
         let list = fs::read_to_string(format!("/proc/irq/{number}/smp_affinity_list")).unwrap_or_default();
@@ -262,12 +258,7 @@ fn governor(path: &Path) -> Finding {
             found: format!("processor frequency governor {}", text.trim()),
             command: Some("cpupower frequency-set -g performance; cpupower idle-set -D 10".to_owned()),
         },
-        Err(_) => Finding {
-            what,
-            fit: None,
-            found: "no frequency governor to be seen".to_owned(),
-            command: None,
-        },
+        Err(_) => Finding::unknown(what, "no frequency governor to be seen"),
     }
 }
 
@@ -297,12 +288,7 @@ fn idle_states(states: &Path, limit: &Path, by_omxd_us: Option<u32>, interface: 
         states.max()
     });
     match deepest {
-        None => Finding {
-            what,
-            fit: None,
-            found: "no idle states to be seen".to_owned(),
-            command: None,
-        },
+        None => Finding::unknown(what, "no idle states to be seen"),
         Some((us, name)) => {
             let while_open = if limit_us < now_us {
                 " while endpoints are open"

@@ -2,15 +2,12 @@
 
 use std::{os::fd::AsFd, process::ExitCode};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use ether::EtherType;
-use firmware::{
-    CoalescingChange, Reason,
-    control::{Reply, Request},
-};
+use firmware::{CoalescingChange, Reason, control::Request};
 use netif::{AfPacket, AfPacketOptions};
-use weft_card_control::{CONTROL_RING_LEN, Card, CardError};
+use weft_card_control::{CONTROL_RING_LEN, Card, ask};
 
 use super::{
     copy_engine::CopyEngineOutput,
@@ -22,7 +19,7 @@ use super::{
 };
 use crate::{
     Stop,
-    run::{Switch, print},
+    run::{Switch, print_line, text_of},
 };
 
 /// Talks to this machine's own programmable network card.
@@ -36,16 +33,9 @@ pub struct Arguments {
     interface: String,
     /// Print JSON
     #[arg(long, global = true)]
-    json: bool,
+    pub json: bool,
     #[command(subcommand)]
     command: Command,
-}
-
-impl Arguments {
-    /// Whether the result is wanted as JSON.
-    pub fn json(&self) -> bool {
-        self.json
-    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -121,63 +111,47 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let mut port = AfPacket::open(&arguments.interface, EtherType::CARD_CONTROL, &options)?;
     let mut card = Card::new(&mut port, stop.as_fd());
-    let interface = &arguments.interface;
-    match &arguments.command {
+    let answered = answer(arguments, &mut card, &stop).with_context(|| arguments.interface.clone())?;
+    answered.map_or(Ok(()), |text| print_line(&text))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Does what the command says, and returns what is still to be printed.
+fn answer(arguments: &Arguments, card: &mut Card<'_, AfPacket>, stop: &Stop) -> anyhow::Result<Option<String>> {
+    let json = arguments.json;
+    let text = match &arguments.command {
         Command::Info => {
-            let abilities = card.hello().with_context(|| interface.clone())?;
-            let strategies = Strategies::of(&mut card).with_context(|| interface.clone())?;
-            print(arguments.json, &InfoOutput::new(abilities, &strategies))?;
+            let abilities = card.hello()?;
+            text_of(json, &InfoOutput::new(abilities, &Strategies::of(card)?))
         }
         Command::Coalesce(change) => {
-            let strategies = Strategies::of(&mut card).with_context(|| interface.clone())?;
-            let request = coalesce(change, &strategies).with_context(|| interface.clone())?;
-            let report = match card.ask(&request).with_context(|| interface.clone())? {
-                Reply::GetCoalescing(report) | Reply::SetCoalescing(report) => report,
-                _ => bail!(CardError::Unexpected),
-            };
-            print(arguments.json, &CoalescingOutput::new(report, &strategies))?;
+            let strategies = Strategies::of(card)?;
+            let request = coalesce(change, &strategies)?;
+            let report = ask!(card, &request, GetCoalescing | SetCoalescing)?;
+            text_of(json, &CoalescingOutput::new(report, &strategies))
         }
-        Command::Steering(change) => {
-            let output = steering::run(&mut card, change).with_context(|| interface.clone())?;
-            print(arguments.json, &output)?;
-        }
+        Command::Steering(change) => text_of(json, &steering::run(card, change)?),
         Command::Adaptive { queue } => {
-            let strategies = Strategies::of(&mut card).with_context(|| interface.clone())?;
-            let request = Request::GetAdaptive { queue: *queue };
-            let Reply::GetAdaptive(report) = card.ask(&request).with_context(|| interface.clone())? else {
-                bail!(CardError::Unexpected);
-            };
-            print(arguments.json, &AdaptiveOutput::new(report, &strategies))?;
+            let strategies = Strategies::of(card)?;
+            let report = ask!(card, &Request::GetAdaptive { queue: *queue }, GetAdaptive)?;
+            text_of(json, &AdaptiveOutput::new(report, &strategies))
         }
-        Command::Group(group) => {
-            group
-                .run(&mut card, interface, arguments.json, &stop)
-                .with_context(|| interface.clone())?;
-        }
-        Command::Stats { queue, strategy: name } => {
-            let output = stats(&mut card, *queue, name.as_deref()).with_context(|| interface.clone())?;
-            print(arguments.json, &output)?;
-        }
-        Command::Watchdog(change) => watchdog(&mut card, arguments.json, change).with_context(|| interface.clone())?,
-        Command::Timer(verb) => timer(&mut card, arguments.json, verb).with_context(|| interface.clone())?,
+        Command::Stats { queue, strategy } => text_of(json, &stats(card, *queue, strategy.as_deref())?),
         Command::CopyEngine => {
-            let reply = card.ask(&Request::GetCopyEngine).with_context(|| interface.clone())?;
-            let Reply::GetCopyEngine(report) = reply else {
-                bail!(CardError::Unexpected);
-            };
-            print(arguments.json, &CopyEngineOutput::from(report))?;
+            let report = ask!(card, &Request::GetCopyEngine, GetCopyEngine)?;
+            text_of(json, &CopyEngineOutput::from(report))
         }
-    }
-    Ok(ExitCode::SUCCESS)
+        Command::Group(group) => return group.run(card, &arguments.interface, json, stop).map(|()| None),
+        Command::Watchdog(change) => return watchdog(card, json, change).map(|()| None),
+        Command::Timer(verb) => return timer(card, json, verb).map(|()| None),
+    };
+    text.map(Some)
 }
 
 /// Counters, and of the interrupts that strategies decided for reasons of their own which ones did.
 fn stats(card: &mut Card<'_, AfPacket>, queue: Option<u16>, strategy: Option<&str>) -> anyhow::Result<StatsOutput> {
     let strategies = Strategies::of(card)?;
-    let mut counters = |strategy| match card.ask(&Request::GetCounters { queue, strategy })? {
-        Reply::GetCounters(report) => Ok(report),
-        _ => bail!(CardError::Unexpected),
-    };
+    let mut counters = |strategy| ask!(card, &Request::GetCounters { queue, strategy }, GetCounters);
     let asked = strategy.map(|name| strategies.code(name)).transpose()?;
     let report = counters(asked)?;
     let mut left = report.counts.decided_for(Reason::Strategy);

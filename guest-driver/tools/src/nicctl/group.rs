@@ -14,12 +14,12 @@ use anyhow::{Context, bail};
 use clap::{Subcommand, value_parser};
 use ether::{EtherType, MacAddr};
 use firmware::{
-    control::{GroupReport, Reply, Request},
+    control::{GroupReport, Request},
     multicast::{CARD_FRAME_MIN, Kind, TAG_END, Tag},
 };
 use netif::{AfPacket, AfPacketOptions, Interest, Netif, Wake};
 use serde::Serialize;
-use weft_card_control::{Card, CardError};
+use weft_card_control::{Card, CardError, ask};
 
 use crate::{Stop, run::print};
 
@@ -82,7 +82,7 @@ impl Group {
     ) -> anyhow::Result<()> {
         match *self {
             Self::Join { group } => {
-                let report = ask(card, &Request::JoinGroup { group })?;
+                let report = ask!(card, &Request::JoinGroup { group }, JoinGroup)?;
                 print(json, &GroupsOutput::from(vec![report]))
             }
             Self::Leave { group } => {
@@ -91,7 +91,7 @@ impl Group {
                 if own(card, group)?.is_none() {
                     bail!("this card is not in group {group}");
                 }
-                let report = ask(card, &Request::LeaveGroup { group })?;
+                let report = ask!(card, &Request::LeaveGroup { group }, LeaveGroup)?;
                 print(json, &GroupsOutput::from(vec![report]))
             }
             Self::List { group } => {
@@ -157,18 +157,16 @@ fn open(interface: &str) -> anyhow::Result<AfPacket> {
     )?)
 }
 
-fn ask(card: &mut Card<'_, AfPacket>, request: &Request) -> anyhow::Result<GroupReport> {
-    match card.ask(request)? {
-        Reply::JoinGroup(report) | Reply::LeaveGroup(report) | Reply::GetGroups(report) => Ok(report),
-        _ => bail!(CardError::Unexpected),
-    }
+/// Returns the report of the first group behind this number; there is none if the number is not greater.
+fn next_group(card: &mut Card<'_, AfPacket>, after: u16) -> Result<GroupReport, CardError> {
+    ask!(card, &Request::GetGroups { after }, GetGroups)
 }
 
 fn groups(card: &mut Card<'_, AfPacket>) -> anyhow::Result<Vec<GroupReport>> {
     let mut all: Vec<GroupReport> = Vec::new();
     loop {
         let after = all.last().map_or(0, |report| report.group);
-        let report = ask(card, &Request::GetGroups { after })?;
+        let report = next_group(card, after)?;
         if report.group <= after {
             return Ok(all);
         }
@@ -183,7 +181,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Returns the card's report of a group that it is in.
 fn own(card: &mut Card<'_, AfPacket>, group: u16) -> anyhow::Result<Option<GroupReport>> {
-    let report = ask(card, &Request::GetGroups { after: group - 1 })?;
+    let report = next_group(card, group - 1)?;
     Ok((report.group == group).then_some(report))
 }
 

@@ -5,12 +5,11 @@ use std::fmt;
 use clap::{Args, builder::PossibleValuesParser};
 use firmware::{
     ENDPOINTS, INDIRECTION_LEN, SteeringChange, SteeringCounters, SteeringMode, SteeringTable, TABLE_ENTRIES_MAX,
-    TableChange, TableEntries,
-    control::{Reply, Request, SteeringReport},
+    TableChange, TableEntries, control::Request,
 };
 use netif::Netif;
 use serde::Serialize;
-use weft_card_control::{Card, CardError};
+use weft_card_control::{Card, CardError, ask};
 
 /// Entries of a table that are shown to people before it goes on with `…`.
 const SHOWN_MAX: usize = 16;
@@ -87,7 +86,7 @@ pub(super) fn run(card: &mut Card<'_, impl Netif>, arguments: &Steering) -> Resu
         });
     }
     for change in all {
-        ask(card, &Request::SetSteering { change })?;
+        ask!(card, &Request::SetSteering { change }, SetSteering)?;
     }
     let (mut endpoints, mut indirection) = (Vec::new(), Vec::new());
     let mut last = None;
@@ -97,7 +96,7 @@ pub(super) fn run(card: &mut Card<'_, impl Netif>, arguments: &Steering) -> Resu
     ] {
         while place.len() < len {
             let first = place.len() as u16;
-            let report = ask(card, &Request::GetSteering { table, first })?;
+            let report = ask!(card, &Request::GetSteering { table, first }, GetSteering)?;
             if (report.table, report.entries.first()) != (table, first) {
                 return Err(CardError::Unexpected);
             }
@@ -116,13 +115,6 @@ pub(super) fn run(card: &mut Card<'_, impl Netif>, arguments: &Steering) -> Resu
         indirection,
         steered: report.counters,
     })
-}
-
-fn ask(card: &mut Card<'_, impl Netif>, request: &Request) -> Result<SteeringReport, CardError> {
-    match card.ask(request)? {
-        Reply::GetSteering(report) | Reply::SetSteering(report) => Ok(report),
-        _ => Err(CardError::Unexpected),
-    }
 }
 
 /// `nicctl steering`.

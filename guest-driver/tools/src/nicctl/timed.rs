@@ -9,12 +9,12 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use firmware::{
     Lateness, TimerKind,
-    control::{Doorbell, RefusalCode, Reply, Request, TimerReport, WatchdogReport},
+    control::{RefusalCode, Request, TimerReport, WatchdogReport},
     watchdog::WATCHDOG_DELAY_NS_MAX,
 };
 use netif::Netif;
 use serde::Serialize;
-use weft_card_control::{Card, CardError};
+use weft_card_control::{Card, CardError, ask};
 
 use super::report::Bucket;
 use crate::run::{print, print_line};
@@ -105,13 +105,12 @@ pub(super) fn watchdog<N: Netif>(card: &mut Card<'_, N>, json: bool, arguments: 
         None => Request::GetWatchdog { queue },
         Some(delay_ns) => Request::SetWatchdog { queue, delay_ns },
     };
-    let report = match card.ask(&request) {
-        Ok(Reply::GetWatchdog(report) | Reply::SetWatchdog(report)) => report,
-        Ok(_) => bail!(CardError::Unexpected),
+    let report = match ask!(card, &request, GetWatchdog | SetWatchdog) {
+        Ok(report) => report,
         // The card says that it is too short, not how long it must be.
         Err(CardError::Refused(refusal)) if refusal.code == RefusalCode::Range.code() => {
-            let limits = card.ask(&Request::GetWatchdog { queue });
-            let Ok(Reply::GetWatchdog(WatchdogReport { delay_ns_min, .. })) = limits else {
+            let Ok(WatchdogReport { delay_ns_min, .. }) = ask!(card, &Request::GetWatchdog { queue }, GetWatchdog)
+            else {
                 bail!(refusal);
             };
             bail!(
@@ -125,13 +124,10 @@ pub(super) fn watchdog<N: Netif>(card: &mut Card<'_, N>, json: bool, arguments: 
     if queue.is_none() {
         // The card tells the first queue's delay for all.
         for queue in 1..card.hello()?.queue_pairs {
-            match card.ask(&Request::GetWatchdog { queue: Some(queue) })? {
-                Reply::GetWatchdog(other) if other.delay_ns != output.delay_ns => output.others.push(QueueDelay {
-                    queue,
-                    delay_ns: other.delay_ns,
-                }),
-                Reply::GetWatchdog(_) => {}
-                _ => bail!(CardError::Unexpected),
+            let WatchdogReport { delay_ns, .. } =
+                ask!(card, &Request::GetWatchdog { queue: Some(queue) }, GetWatchdog)?;
+            if delay_ns != output.delay_ns {
+                output.others.push(QueueDelay { queue, delay_ns });
             }
         }
     }
@@ -140,24 +136,21 @@ pub(super) fn watchdog<N: Netif>(card: &mut Card<'_, N>, json: bool, arguments: 
 
 pub(super) fn timer<N: Netif>(card: &mut Card<'_, N>, json: bool, verb: &Timer) -> anyhow::Result<()> {
     let report = match verb {
-        Timer::Arm { timer } => ask(card, &timer.request())?,
-        Timer::Disarm { timer } => ask(card, &Request::DisarmTimer { timer: Some(*timer) })?,
-        Timer::Show => ask(card, &Request::DisarmTimer { timer: None })?,
+        Timer::Arm { timer } => ask!(card, &timer.request(), ArmTimer)?,
+        Timer::Disarm { timer } => disarm(card, Some(*timer))?,
+        Timer::Show => disarm(card, None)?,
         Timer::Wait { timer, rings } => wait(card, json, timer, *rings)?,
     };
     print(json, &TimerOutput::from(report))
 }
 
-fn ask<N: Netif>(card: &mut Card<'_, N>, request: &Request) -> anyhow::Result<TimerReport> {
-    match card.ask(request)? {
-        Reply::ArmTimer(report) | Reply::DisarmTimer(report) => Ok(report),
-        _ => bail!(CardError::Unexpected),
-    }
+fn disarm<N: Netif>(card: &mut Card<'_, N>, timer: Option<u16>) -> Result<TimerReport, CardError> {
+    ask!(card, &Request::DisarmTimer { timer }, DisarmTimer)
 }
 
 fn wait<N: Netif>(card: &mut Card<'_, N>, json: bool, timer: &Armed, rings: u32) -> anyhow::Result<TimerReport> {
     let mut since = Instant::now();
-    ask(card, &timer.request())?;
+    ask!(card, &timer.request(), ArmTimer)?;
     for ring in 1..=rings {
         let limit = Instant::now() + Duration::from_nanos(timer.time) + DOORBELL_PATIENCE;
         let doorbell = loop {
@@ -172,49 +165,21 @@ fn wait<N: Netif>(card: &mut Card<'_, N>, json: bool, timer: &Armed, rings: u32)
         };
         let elapsed = since.elapsed();
         since = Instant::now();
-        let output = RingOutput::new(&doorbell, elapsed);
         if !json {
-            print_line(&output.to_string())?;
+            print_line(&format!(
+                "timer {} rang after {:.1} us as seen here; the card was {:.1} us late (ring {})",
+                doorbell.timer,
+                elapsed.as_nanos() as f64 / 1e3,
+                f64::from(doorbell.late_ns) / 1e3,
+                doorbell.sequence
+            ))?;
         }
         if ring < rings && !timer.clock {
             since = Instant::now();
-            ask(card, &timer.request())?;
+            ask!(card, &timer.request(), ArmTimer)?;
         }
     }
-    ask(
-        card,
-        &Request::DisarmTimer {
-            timer: Some(timer.timer),
-        },
-    )
-}
-
-struct RingOutput {
-    timer: u16,
-    elapsed_us: f64,
-    late_us: f64,
-    sequence: u64,
-}
-
-impl RingOutput {
-    fn new(doorbell: &Doorbell, elapsed: Duration) -> Self {
-        Self {
-            timer: doorbell.timer,
-            elapsed_us: elapsed.as_nanos() as f64 / 1e3,
-            late_us: f64::from(doorbell.late_ns) / 1e3,
-            sequence: doorbell.sequence,
-        }
-    }
-}
-
-impl fmt::Display for RingOutput {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "timer {} rang after {:.1} us as seen here; the card was {:.1} us late (ring {})",
-            self.timer, self.elapsed_us, self.late_us, self.sequence
-        )
-    }
+    Ok(disarm(card, Some(timer.timer))?)
 }
 
 /// `nicctl watchdog`; names as those of `vnicd`'s control socket.

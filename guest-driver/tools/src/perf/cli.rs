@@ -108,18 +108,13 @@ pub struct Arguments {
     overlap: bool,
     /// Print one line of JSON per length, for the ping-pong with median and 99th percentile
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// Print help
     #[arg(short = 'h', long, action = clap::ArgAction::Help)]
     help: Option<bool>,
 }
 
 impl Arguments {
-    /// Whether the result is wanted as JSON.
-    pub const fn json(&self) -> bool {
-        self.json
-    }
-
     const fn parameters(&self) -> Parameters {
         Parameters {
             iterations: self.iterations,
