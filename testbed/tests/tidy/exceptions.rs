@@ -213,7 +213,6 @@ pub const IMPORT_CIRCLES: &[Exception] = &[];
 pub const SEVERAL_CONCEPTS: &[Exception] = &[
     exception("guest-driver/authority/src/table.rs", PAIR),
     exception("guest-driver/mxoe/src/engine/connection/receive.rs", NOT_YET),
-    exception("guest-driver/mxoe/src/engine/connection/transmit.rs", NOT_YET),
     exception("guest-driver/omx/src/local/ring.rs", PAIR),
     exception("vnic/src/dataplane/frames/pool.rs", PAIR),
     exception("vnic/src/dataplane/wiring/card_frames.rs", PAIR),

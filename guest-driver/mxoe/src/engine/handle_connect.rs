@@ -135,7 +135,7 @@ impl<P: Peers> Engine<P> {
                 self.connected(slot, connect, session, abilities);
                 if let Some(took_ns) = answered.took_ns {
                     let p = &mut self.partners[slot];
-                    p.send.sample_rtt(took_ns);
+                    p.send.retransmission.rtt.sample(took_ns);
                     p.path.sample(took_ns);
                 }
             }

@@ -167,7 +167,7 @@ impl<P: Peers> Engine<P> {
             send_next: p.send.next(),
             recv_next: p.receive.next(),
             unacked: p.send.unacked(),
-            srtt_ns: p.send.rtt().srtt_ns(),
+            srtt_ns: p.send.retransmission.rtt.srtt_ns(),
         })
     }
 

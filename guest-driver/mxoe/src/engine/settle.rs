@@ -61,7 +61,9 @@ impl<P: Peers> Engine<P> {
             }
         }
         let state = &mut self.partners[slot].send;
-        state.sample_acknowledged(now, sent);
+        if let Some(sent) = sent {
+            state.retransmission.rtt.sample(now.nanos_since(sent));
+        }
         // A message that was refused while an earlier one was not acknowledged may be the first one now.
         self.transmitter.drop_done(state);
         self.pump(slot);
@@ -289,7 +291,7 @@ impl<P: Peers> Engine<P> {
         let p = &mut self.partners[slot];
         let short_acks = p.conversation.abilities().short_acks;
         let timing = &self.config.timing;
-        if let Some(at) = p.send.arm_resend(now, deadline, timing, short_acks) {
+        if let Some(at) = p.send.retransmission.arm(now, deadline, timing, short_acks) {
             self.timers.at_latest(slot, at);
         }
     }

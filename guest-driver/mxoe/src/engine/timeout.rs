@@ -59,7 +59,7 @@ impl<P: Peers> Engine<P> {
             Resent::Messages(count) => self.counters.add_to(Counter::ResentMessages, count),
         }
         let p = &self.partners[slot];
-        let mut next = p.send.resend_at().min(p.acks.due());
+        let mut next = p.send.retransmission.due.min(p.acks.due());
         if let Some(due) = p.receive.partials_due(self.give_up_ns) {
             // The reference would wait for the missing fragments of a message for ever.
             if due <= now {

@@ -1,220 +1,24 @@
-//! The sending side of messages (3.1, 7.1, 7.2, 7.4): the records of posted messages, their numbers, the queue of
-//! frames to be sent, the messages that acknowledgements and refusals end, and retransmission.
+//! The sending side of messages (3.1, 7.1, 7.2): the records of posted messages, their numbers, the queue of frames to be
+//! sent, and the messages that acknowledgements and refusals end. What partners have not acknowledged is sent again by
+//! `retransmission`.
+
+mod retransmission;
+mod state;
 
 use alloc::{collections::VecDeque, vec::Vec};
 
 use ether::Time;
 
-use super::{
-    message::{Ending, Kind, List, Message},
-    rtt::Rtt,
+pub(in crate::engine) use self::{
+    retransmission::Resent,
+    state::{AckPacket, SendState},
 };
+use super::message::{Ending, Kind, List, Message};
 use crate::engine::{
-    Counter, Counters, Limits, SendId, Timing, Token,
+    Counter, Counters, Limits, SendId, Token,
     seq::Seq,
     slab::{NIL, Slab},
 };
-
-/// At most this many messages per partner are unacknowledged (7.1).
-const WINDOW: u16 = 8191;
-
-/// The send state of one partner.
-#[derive(Debug)]
-pub(in crate::engine) struct SendState {
-    /// Number of the next message.
-    next: Seq,
-    /// Oldest number that is not acknowledged.
-    unacked_first: Seq,
-    /// The newest acknowledgement that came in, if it is in the list of those not acted on yet, and the time when it
-    /// came.
-    noted: Seq,
-    noted_at: Time,
-    is_listed: bool,
-    /// Posted messages without a sequence number.
-    queue: List,
-    /// Messages with a sequence number, in its order.
-    unacked: List,
-    /// Bytes of eager messages in `unacked`.
-    eager_bytes: u32,
-    /// The first message in `queue` waits for a region.
-    waits_for_region: bool,
-    rtt: Rtt,
-    /// The time when the oldest unacknowledged message may have to be sent again; it may be too early, but never too
-    /// late.
-    resend_at: Time,
-    /// This is the number of the newest packet that carried only an acknowledgement.
-    ack_packet: u32,
-}
-
-/// The meaning of the number of a packet that carries only an acknowledgement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum AckPacket {
-    New,
-    Old,
-    OtherConversation,
-}
-
-impl SendState {
-    /// The state before anything was sent.
-    pub(in crate::engine) const NEW: Self = Self {
-        next: Seq::FIRST,
-        unacked_first: Seq::FIRST,
-        noted: Seq::FIRST,
-        noted_at: Time::ZERO,
-        is_listed: false,
-        queue: List::EMPTY,
-        unacked: List::EMPTY,
-        eager_bytes: 0,
-        waits_for_region: false,
-        rtt: Rtt::NEW,
-        resend_at: Time::MAX,
-        ack_packet: 0,
-    };
-
-    /// Returns the number of the next message.
-    #[inline]
-    pub(in crate::engine) const fn next(&self) -> Seq {
-        self.next
-    }
-
-    /// Returns how many messages were sent and not acknowledged.
-    #[inline]
-    pub(in crate::engine) const fn unacked(&self) -> u16 {
-        self.next.since(self.unacked_first)
-    }
-
-    /// Returns the round trips of messages and their acknowledgements.
-    #[inline]
-    pub(in crate::engine) const fn rtt(&self) -> &Rtt {
-        &self.rtt
-    }
-
-    /// Notes a round trip that was not measured by a message.
-    pub(in crate::engine) fn sample_rtt(&mut self, rtt_ns: u64) {
-        self.rtt.sample(rtt_ns);
-    }
-
-    /// Whether messages wait for their numbers.
-    #[inline]
-    pub(in crate::engine) const fn has_queue(&self) -> bool {
-        self.queue.head != NIL
-    }
-
-    /// Whether this message has its number.
-    #[inline]
-    pub(in crate::engine) const fn has_numbered_last(&self, slot: u32) -> bool {
-        self.queue.tail != slot
-    }
-
-    /// Whether an eager message of so many bytes may be numbered next.
-    #[inline]
-    pub(in crate::engine) const fn has_room_for(&self, bytes: u32, limits: &Limits) -> bool {
-        self.next.since(self.unacked_first) < WINDOW
-            && (self.eager_bytes == 0 || self.eager_bytes.saturating_add(bytes) <= limits.eager_bytes_per_partner)
-    }
-
-    /// Whether an acknowledgement came in that was not acted on yet.
-    #[inline]
-    pub(in crate::engine) const fn has_noted_ack(&self) -> bool {
-        self.is_listed
-    }
-
-    /// Returns when the oldest unacknowledged message may have to be sent again.
-    #[inline]
-    pub(in crate::engine) const fn resend_at(&self) -> Time {
-        self.resend_at
-    }
-
-    /// Whether nothing was sent since the numbers were agreed.
-    pub(in crate::engine) const fn is_unused(&self) -> bool {
-        self.unacked.is_empty() && self.next.0 == self.unacked_first.0 && self.ack_packet == 0
-    }
-
-    /// Sets the numbers; nothing is unacknowledged then.
-    pub(in crate::engine) const fn restart(&mut self, at: Seq) {
-        self.next = at;
-        self.unacked_first = at;
-    }
-
-    /// Notes that the partner waits for a region. False: it did already.
-    pub(in crate::engine) const fn wait_for_region(&mut self) -> bool {
-        !core::mem::replace(&mut self.waits_for_region, true)
-    }
-
-    /// Notes that the partner does not wait for a region any more.
-    pub(in crate::engine) const fn stop_waiting(&mut self) {
-        self.waits_for_region = false;
-    }
-
-    /// Handles a packet that carries only an acknowledgement, with this number.
-    pub(in crate::engine) const fn handle_ack_packet(&mut self, value: Seq, number: u32) -> AckPacket {
-        if !value.same_session(self.next) {
-            return AckPacket::OtherConversation;
-        }
-        if number.wrapping_sub(self.ack_packet) as i32 <= 0 {
-            return AckPacket::Old;
-        }
-        self.ack_packet = number;
-        AckPacket::New
-    }
-
-    /// Handles an acknowledgement of everything before `ack`: [`Transmitter::pop_acknowledged`] then takes the messages
-    /// one by one. False: nothing is acknowledged by it.
-    pub(in crate::engine) fn handle_ack(&mut self, ack: Seq, counters: &mut Counters) -> bool {
-        let count = ack.since(self.unacked_first);
-        if count == 0 {
-            return false;
-        }
-        if count > self.next.since(self.unacked_first) {
-            counters.count(Counter::DropOldAck);
-            return false;
-        }
-        self.unacked_first = ack;
-        self.rtt.answered();
-        true
-    }
-
-    /// Takes the sample of an acknowledgement that came at `now` for a message that was sent once, at `sent`, if there
-    /// was one.
-    #[inline]
-    pub(in crate::engine) fn sample_acknowledged(&mut self, now: Time, sent: Option<Time>) {
-        if let Some(sent) = sent {
-            self.rtt.sample(now.nanos_since(sent));
-        }
-    }
-
-    /// A message of this partner is in flight and is given up at `deadline`: arms the retransmission timer, if it is
-    /// due sooner than the one that runs.
-    #[inline]
-    pub(in crate::engine) fn arm_resend(
-        &mut self,
-        now: Time,
-        deadline: Time,
-        timing: &Timing,
-        short_acks: bool,
-    ) -> Option<Time> {
-        // The time-out is not shorter than that: the one that runs comes first.
-        if self.resend_at <= now.plus_nanos(timing.rto_min_short_ns).min(deadline) {
-            return None;
-        }
-        let resend_at = now.plus_nanos(self.rtt.rto_ns(timing, short_acks)).min(deadline);
-        if resend_at >= self.resend_at {
-            return None;
-        }
-        self.resend_at = resend_at;
-        Some(resend_at)
-    }
-
-    /// Ends the conversation: the messages are to be taken out with [`Transmitter::pop_any`].
-    pub(in crate::engine) fn end_conversation(&mut self) {
-        self.ack_packet = 0;
-        self.eager_bytes = 0;
-        self.waits_for_region = false;
-        self.resend_at = Time::MAX;
-        self.rtt.answered();
-        self.restart(self.next);
-    }
-}
 
 /// The obstacle between the first queued message of a partner and its number.
 #[derive(Clone, Copy, Debug)]
@@ -252,15 +56,6 @@ pub(in crate::engine) enum Refusal {
     Again,
     /// The message is over, and so is its region if it had one.
     Over { ending: Ending, region: Option<u8> },
-}
-
-/// What [`Transmitter::handle_timeout`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum Resent {
-    /// This many messages are to be sent again.
-    Messages(u32),
-    /// A message waited for its acknowledgement for too long.
-    GivenUp,
 }
 
 /// Counts messages that completed for the program before they were acknowledged.
@@ -455,7 +250,7 @@ impl Transmitter {
             counters.count(Counter::DropOldAck);
             return;
         }
-        state.rtt.answered();
+        state.retransmission.rtt.answered();
         state.noted = ack;
         state.noted_at = now;
         if !state.is_listed {
@@ -634,74 +429,4 @@ impl Transmitter {
         message.sent.last_at = now;
         Some((message.partner, now.plus_nanos(message.give_up_ns)))
     }
-
-    /// Queues every message of a partner again that was sent long enough ago (7.4), and finds when the next one will be due.
-    pub(in crate::engine) fn handle_timeout(
-        &mut self,
-        now: Time,
-        state: &mut SendState,
-        timing: &Timing,
-        short_acks: bool,
-    ) -> Resent {
-        let rto = state.rtt.rto_ns(timing, short_acks);
-        state.resend_at = Time::MAX;
-        let mut next = Time::MAX;
-        let mut resent = 0u32;
-        let mut at = state.unacked.head;
-        while let Some(message) = self.messages.get_mut(at) {
-            let this = at;
-            at = message.next;
-            if message.sent.times == 0 || message.queued || message.done {
-                continue;
-            }
-            let deadline = message.sent.first_at.plus_nanos(message.give_up_ns);
-            if deadline <= now {
-                return Resent::GivenUp;
-            }
-            let due = message.sent.last_at.plus_nanos(rto);
-            if due <= now {
-                message.queued = true;
-                resent += 1;
-                self.queue.push_back((this, self.messages.generation(this)));
-                next = next.min(deadline);
-            } else {
-                next = next.min(due).min(deadline);
-            }
-        }
-        if resent > 0 {
-            state.rtt.unanswered();
-        }
-        state.resend_at = next;
-        Resent::Messages(resent)
-    }
-
-    /// Limits one message that is not over to this time; returns what the other parts have to know.
-    pub(in crate::engine) fn set_give_up(&mut self, send: SendId, give_up_ns: u64) -> Option<GiveUp> {
-        if !self.messages.is_current(send.slot, send.generation) {
-            return None;
-        }
-        let message = self.messages.get_mut(send.slot)?;
-        message.give_up_ns = give_up_ns;
-        if message.sent.times == 0 {
-            return None;
-        }
-        Some(GiveUp {
-            partner: message.partner,
-            due: message.sent.first_at.plus_nanos(give_up_ns),
-            region: match message.kind {
-                Kind::Rndv { region } => region,
-                _ => None,
-            },
-        })
-    }
-}
-
-/// The changes that follow from a new limit for a message.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct GiveUp {
-    pub partner: u32,
-    /// When the message is given up.
-    pub due: Time,
-    /// Its region, if it has one.
-    pub region: Option<u8>,
 }
