@@ -186,7 +186,6 @@ pub const WIDE_STRUCTS: &[Exception] = &[
     exception("firmware/src/pipeline.rs Pipeline", NOT_YET),
     exception("guest-driver/authority/src/protocol.rs BoardStatus", RECORD),
     exception("guest-driver/authority/src/protocol.rs Opened", RECORD),
-    exception("guest-driver/mxoe/tests/engine/world.rs World", NOT_YET),
     exception("guest-driver/omx/src/options.rs EndpointOptions", OPTIONS),
     exception("guest-driver/omxd/src/cli.rs Arguments", OPTIONS),
     exception("guest-driver/omxd/src/daemon.rs DaemonOptions", OPTIONS),
@@ -212,7 +211,6 @@ pub const IMPORT_CIRCLES: &[Exception] = &[];
 /// Files with more than one concept.
 pub const SEVERAL_CONCEPTS: &[Exception] = &[
     exception("guest-driver/authority/src/table.rs", PAIR),
-    exception("guest-driver/mxoe/src/engine/connection/receive.rs", NOT_YET),
     exception("guest-driver/omx/src/local/ring.rs", PAIR),
     exception("vnic/src/dataplane/frames/pool.rs", PAIR),
     exception("vnic/src/dataplane/wiring/card_frames.rs", PAIR),

@@ -73,14 +73,19 @@ enum What {
     Timer { node: usize },
 }
 
+/// The cable, the timer and the switch's port of each node.
+struct Stations {
+    cable_busy: Vec<bool>,
+    timer_at: Vec<Time>,
+    port_free: Vec<Time>,
+}
+
 pub struct World {
     pub now: Time,
     pub nodes: Vec<Node>,
     events: BinaryHeap<Reverse<(Time, u64, What)>>,
     order: u64,
-    cable_busy: Vec<bool>,
-    timer_at: Vec<Time>,
-    port_free: Vec<Time>,
+    stations: Stations,
     /// Bytes a port of the switch can hold.
     pub port_bytes_max: u64,
     pub overflows: u64,
@@ -109,9 +114,11 @@ impl World {
             nodes,
             events: BinaryHeap::new(),
             order: 0,
-            cable_busy: vec![false; count],
-            timer_at: vec![Time::MAX; count],
-            port_free: vec![Time::ZERO; count],
+            stations: Stations {
+                cable_busy: vec![false; count],
+                timer_at: vec![Time::MAX; count],
+                port_free: vec![Time::ZERO; count],
+            },
             port_bytes_max: u64::MAX,
             overflows: 0,
             faults: Faults::default(),
@@ -161,12 +168,12 @@ impl World {
         if !self.nodes[node].lazy {
             self.nodes[node].events(now);
         }
-        if !self.cable_busy[node] {
+        if !self.stations.cable_busy[node] {
             self.send_next(node);
         }
         let due = self.nodes[node].engine.poll_timeout().unwrap_or(Time::MAX);
-        if due < self.timer_at[node] {
-            self.timer_at[node] = due;
+        if due < self.stations.timer_at[node] {
+            self.stations.timer_at[node] = due;
             self.push(due.max(now), What::Timer { node });
         }
     }
@@ -182,10 +189,10 @@ impl World {
             frame = self.nodes[node].transmit(now);
         }
         let Some(mut frame) = frame else {
-            self.cable_busy[node] = false;
+            self.stations.cable_busy[node] = false;
             return;
         };
-        self.cable_busy[node] = true;
+        self.stations.cable_busy[node] = true;
         let free = now.plus_nanos(wire_ns(&frame));
         self.push(free, What::CableFree { node });
         self.frames += 1;
@@ -239,13 +246,13 @@ impl World {
             self.now = at;
             match what {
                 What::AtSwitch { to, frame } => {
-                    let waiting = self.port_free[to].nanos_since(at) * RATE_BITS_PER_US / 8_000;
+                    let waiting = self.stations.port_free[to].nanos_since(at) * RATE_BITS_PER_US / 8_000;
                     if waiting + frame.len() as u64 > self.port_bytes_max {
                         self.overflows += 1;
                         continue;
                     }
-                    let free = self.port_free[to].max(at).plus_nanos(wire_ns(&frame));
-                    self.port_free[to] = free;
+                    let free = self.stations.port_free[to].max(at).plus_nanos(wire_ns(&frame));
+                    self.stations.port_free[to] = free;
                     self.push(free.plus_nanos(HALF_LATENCY_NS), What::Arrive { to, frame });
                 }
                 What::Arrive { to, frame } => {
@@ -255,11 +262,11 @@ impl World {
                     }
                 }
                 What::CableFree { node } => {
-                    self.cable_busy[node] = false;
+                    self.stations.cable_busy[node] = false;
                     self.kick(node);
                 }
                 What::Timer { node } => {
-                    self.timer_at[node] = Time::MAX;
+                    self.stations.timer_at[node] = Time::MAX;
                     if !self.off[node] {
                         self.nodes[node].timeout(at);
                         self.kick(node);

@@ -5,7 +5,6 @@
 
 pub(super) mod acknowledge;
 pub(super) mod conversation;
-mod early;
 pub(super) mod handshake;
 pub(super) mod message;
 pub(super) mod receive;

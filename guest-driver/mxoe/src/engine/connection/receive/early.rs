@@ -3,7 +3,7 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
-use super::message::List;
+use super::super::message::List;
 use crate::engine::{
     seq::Seq,
     slab::{NIL, Slab},
