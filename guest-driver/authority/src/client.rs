@@ -238,7 +238,7 @@ impl Session {
         limit: Duration,
     ) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
         self.catch_up(limit)?;
-        let answer = reach::ask_with(self.socket.as_fd(), request, fds, limit);
+        let answer = reach::ask(self.socket.as_fd(), request, fds, limit);
         if matches!(answer, Err(OmxdError::Late)) {
             self.owed.fetch_add(1, Ordering::Relaxed);
         }

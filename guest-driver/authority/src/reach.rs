@@ -190,7 +190,7 @@ fn served_group(place: &Place) -> Option<String> {
 /// Waits for the authority's first answer, which makes the connection count: an authority that is about to end still
 /// takes connections.
 fn greet(socket: OwnedFd, limit: Duration) -> Result<Option<Reached>, OmxdError> {
-    match ask(socket.as_fd(), &Request::Hello, limit) {
+    match ask(socket.as_fd(), &Request::Hello, &[], limit) {
         Ok((Reply::Hello { on_demand }, _)) => Ok(Some(Reached { socket, on_demand })),
         Ok(_) => Err(OmxdError::Protocol),
         // It may have ended the connection with a message.
@@ -213,7 +213,7 @@ pub fn replace_on_demand(interface: &Interface, place: &Place) -> Result<bool, O
         thread::sleep(START_PAUSE);
         return Ok(true);
     };
-    match ask(socket.as_fd(), &Request::GiveWay, ANSWER_LIMIT) {
+    match ask(socket.as_fd(), &Request::GiveWay, &[], ANSWER_LIMIT) {
         // It closes the connection when everything that it had is free.
         Ok((Reply::Done, _)) => match hear(socket.as_fd(), ANSWER_LIMIT) {
             Err(OmxdError::Gone) => Ok(true),
@@ -242,17 +242,8 @@ pub(crate) fn hear(socket: BorrowedFd<'_>, limit: Duration) -> Result<(Reply, Ve
     }
 }
 
-/// Makes a request and takes its answer, which is the next one.
+/// Makes a request with these descriptors, and takes its answer, which is the next one.
 pub(crate) fn ask(
-    socket: BorrowedFd<'_>,
-    request: &Request,
-    limit: Duration,
-) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
-    ask_with(socket, request, &[], limit)
-}
-
-/// As [`ask`], with descriptors.
-pub(crate) fn ask_with(
     socket: BorrowedFd<'_>,
     request: &Request,
     fds: &[BorrowedFd<'_>],

@@ -8,7 +8,7 @@ use omx::Segment;
 
 use crate::{
     boundary::both_interfaces,
-    calls::{self, Send, on, quietly_on},
+    calls::{self, Send, on, quietly_on, tell},
     codes, connections, contexts,
     fault::{Fault, returned},
     info,
@@ -43,24 +43,15 @@ both_interfaces! {
     }
 
     fn (mx_wakeup, omx_wakeup)(endpoint: Handle) |flavor, _name| {
-        quietly_on(flavor, endpoint, |opened| {
-            opened.endpoint.wakeup();
-            Ok(())
-        })
+        tell(flavor, endpoint, |opened| opened.endpoint.wakeup())
     }
 
     fn (mx_disable_progression, omx_disable_progression)(endpoint: Handle) |flavor, _name| {
-        quietly_on(flavor, endpoint, |opened| {
-            opened.endpoint.disable_progression();
-            Ok(())
-        })
+        tell(flavor, endpoint, |opened| opened.endpoint.disable_progression())
     }
 
     fn (mx_reenable_progression, omx_reenable_progression)(endpoint: Handle) |flavor, _name| {
-        quietly_on(flavor, endpoint, |opened| {
-            opened.endpoint.reenable_progression();
-            Ok(())
-        })
+        tell(flavor, endpoint, |opened| opened.endpoint.reenable_progression())
     }
 
     fn (mx_isend, omx_isendv)(
@@ -192,10 +183,7 @@ both_interfaces! {
     }
 
     fn (mx_get_endpoint_addr, omx_get_endpoint_addr)(endpoint: Handle, address: Out<CAddress>) |flavor, _name| {
-        quietly_on(flavor, endpoint, |opened| {
-            address.put(opened.endpoint.address().into());
-            Ok(())
-        })
+        tell(flavor, endpoint, |opened| address.put(opened.endpoint.address().into()))
     }
 
     fn (mx_iconnect, omx_iconnect)(
@@ -221,10 +209,7 @@ both_interfaces! {
         handler: Option<UnexpectedHandler>,
         context: Out<c_void>,
     ) |flavor, _name| {
-        quietly_on(flavor, endpoint, |opened| {
-            calls::set_unexpected_handler(opened, handler, context.bits());
-            Ok(())
-        })
+        tell(flavor, endpoint, |opened| calls::set_unexpected_handler(opened, handler, context.bits()))
     }
 
     fn (mx_forget, omx_forget)(endpoint: Handle, request: Out<CRequest>) |flavor, _name| {

@@ -43,6 +43,14 @@ pub(crate) fn quietly_on(flavor: Flavor, handle: Handle, body: impl FnOnce(&Open
     }
 }
 
+/// As [`quietly_on`], for what cannot fail.
+pub(crate) fn tell(flavor: Flavor, handle: Handle, body: impl FnOnce(&Opened)) -> u32 {
+    quietly_on(flavor, handle, |opened| {
+        body(opened);
+        Ok(())
+    })
+}
+
 pub(crate) fn initialized() -> Outcome {
     if state::is_initialized() {
         Ok(())

@@ -1,6 +1,6 @@
 //! The calls `mx_get_info` and `omx_get_info`, boards, and names of hosts (`mx-api.md` sections 5.2 and 7).
 
-use std::{ffi::c_void, fs};
+use std::ffi::c_void;
 
 use mxoe::{
     engine::{Counter, REFERENCE_COUNTERS},
@@ -95,7 +95,7 @@ impl Call<'_> {
             11 => self.put(1),
             12 => self.put(PIO_SEND_MAX),
             13 => self.put(self.eager_len_max()?),
-            14 => self.put(numa_node(&self.board()?)),
+            14 => self.put(self.board()?.interface().numa_node().unwrap_or(NUMA_UNKNOWN)),
             15 => self.put(NET_ETHERNET),
             16 => {
                 let wire = self.preset().is_ok_and(|preset| preset == Preset::Wire);
@@ -114,7 +114,7 @@ impl Call<'_> {
             3 => self.put_ids(),
             4 => self.put_text(&status(&self.board()?)?.0.name),
             5 => self.put_text(&self.board()?.interface().name),
-            6 => self.put(numa_node(&self.board()?)),
+            6 => self.put(self.board()?.interface().numa_node().unwrap_or(NUMA_UNKNOWN)),
             7 => self.put(REFERENCE_COUNTERS as u32),
             8 => self.put_counters(),
             9 => {
@@ -217,12 +217,6 @@ fn cut(text: &str, room: usize) -> Vec<u8> {
 /// Returns what the authority of a board knows.
 fn status(board: &Board) -> Outcome<(BoardStatus, Vec<BoardPeer>)> {
     board.status().map_err(|error| Fault::of_board(board, error))
-}
-
-fn numa_node(board: &Board) -> u32 {
-    let path = format!("/sys/class/net/{}/device/numa_node", board.interface().name);
-    let text = fs::read_to_string(path).unwrap_or_default();
-    text.trim().parse().unwrap_or(NUMA_UNKNOWN)
 }
 
 /// Returns the address of a board.

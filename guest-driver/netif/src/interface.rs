@@ -2,7 +2,7 @@
 
 use std::{
     ffi::CStr,
-    io,
+    fs, io,
     os::fd::{AsRawFd, OwnedFd},
 };
 
@@ -112,6 +112,13 @@ impl Interface {
         }
         let driver = CStr::from_bytes_until_nul(&info.driver).ok()?.to_str().ok()?;
         (!driver.is_empty()).then(|| driver.to_owned())
+    }
+
+    /// Returns the NUMA node of the card behind the interface, if it has one.
+    pub fn numa_node(&self) -> Option<u32> {
+        let text = fs::read_to_string(format!("/sys/class/net/{}/device/numa_node", self.name)).ok()?;
+        // The kernel has -1 for a card that is as near to all.
+        text.trim().parse().ok()
     }
 
     /// Whether a frame that a socket sends passes no queueing discipline before the driver, and no filter of traffic

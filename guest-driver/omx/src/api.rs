@@ -248,16 +248,6 @@ impl Endpoint {
         self.finish(request)
     }
 
-    /// Sends and blocks until the message was matched.
-    ///
-    /// # Errors
-    /// As [`Endpoint::send`].
-    pub fn send_synchronous(&self, data: &[u8], to: Address, match_info: u64) -> Result<Status, Error> {
-        // SAFETY: as in `send`.
-        let request = unsafe { self.isend(&[Segment::of(data)], to, match_info, 0, true) }?;
-        self.finish(request)
-    }
-
     /// Receives and blocks until a message is there. One that is too long is cut, with status *truncated*.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::{
     engine::{Counter, Counters, FaultInjection, Lost, Peers, count_undecodable},
     wire::{
         Ack, Connect, ConnectKind, Dialect, HOST_MAGIC_FIRST, HOST_NAME_LEN_MAX, Head, HostQuery, HostReply, NackCode,
-        NackLib, NackMcp, PEER_INDEX_UNKNOWN, Packet, Pull, RAW_FRAME_LEN_MAX, endpoint_of_pull_magic,
+        NackLib, NackMcp, PEER_INDEX_UNKNOWN, Packet, Pull, RAW_FRAME_LEN_MAX, endpoint_of_pull_magic, sequenced,
     },
 };
 
@@ -33,8 +33,6 @@ pub struct AuthorityConfig {
     pub name: Box<[u8]>,
 }
 
-/// The default number of endpoints of an interface (1.3).
-pub const ENDPOINTS_DEFAULT: u16 = 32;
 /// At most this many frames wait to be sent; beyond, answers are left out and asked for again.
 const ANSWERS_MAX: usize = 1024;
 /// At most this many RAW frames wait for the mapping daemon (9.1).

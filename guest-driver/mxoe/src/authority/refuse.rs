@@ -2,7 +2,7 @@
 
 use super::{
     Ack, Answer, Authority, Connect, ConnectKind, Counter, Head, NackCode, NackLib, NackMcp, PEER_INDEX_UNKNOWN,
-    Packet, Peers, Pull, Time, endpoint_of_pull_magic,
+    Packet, Peers, Pull, Time, endpoint_of_pull_magic, sequenced,
 };
 
 impl Authority {
@@ -14,15 +14,14 @@ impl Authority {
         peers: &mut P,
         is_open: impl Fn(u8) -> bool,
     ) {
+        if let Some(message) = sequenced(packet) {
+            if self.known_index(head, peers) && !is_open(message.dst_endpoint) {
+                let ends = (message.dst_endpoint, message.src_endpoint, message.seqnum);
+                self.nack(head, Some(head.peer_index), ends);
+            }
+            return;
+        }
         match packet {
-            Packet::Tiny(p) | Packet::Small(p) => {
-                self.refuse_message(head, (p.dst_endpoint, p.src_endpoint, p.seqnum), peers, is_open);
-            }
-            Packet::Medium(p) => {
-                self.refuse_message(head, (p.dst_endpoint, p.src_endpoint, p.seqnum), peers, is_open);
-            }
-            Packet::Rndv(p) => self.refuse_message(head, (p.dst_endpoint, p.src_endpoint, p.seqnum), peers, is_open),
-            Packet::Notify(p) => self.refuse_message(head, (p.dst_endpoint, p.src_endpoint, p.seqnum), peers, is_open),
             Packet::Connect(p) => self.refuse_connect(now, head, p, peers, is_open),
             Packet::Pull(p) => self.refuse_pull(head, p, peers, is_open),
             Packet::Ack(Ack { dst_endpoint, .. }) => {
@@ -47,6 +46,7 @@ impl Authority {
             }
             // Handled before.
             Packet::Raw(_) | Packet::HostQuery(_) | Packet::HostReply(_) => {}
+            Packet::Tiny(_) | Packet::Small(_) | Packet::Medium(_) | Packet::Rndv(_) | Packet::Notify(_) => {}
         }
     }
 
@@ -79,18 +79,6 @@ impl Authority {
             NackCode::BadEndpoint
         } else {
             NackCode::EndpointClosed
-        }
-    }
-
-    fn refuse_message<P: Peers>(
-        &mut self,
-        head: &Head,
-        (dst_endpoint, src_endpoint, seqnum): (u8, u8, u16),
-        peers: &P,
-        is_open: impl Fn(u8) -> bool,
-    ) {
-        if self.known_index(head, peers) && !is_open(dst_endpoint) {
-            self.nack(head, Some(head.peer_index), (dst_endpoint, src_endpoint, seqnum));
         }
     }
 

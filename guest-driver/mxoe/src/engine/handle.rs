@@ -18,79 +18,9 @@ use super::{
     },
 };
 use crate::wire::{
-    Ack, Eager, Head, Medium, Mode, NackCode, NackMcp, Notify, Packet, Pull, PullReply, Rndv, endpoint_of_pull_magic,
+    Ack, Eager, Head, Mode, NackCode, NackMcp, Notify, Packet, Pull, PullReply, Rndv, Sequenced,
+    endpoint_of_pull_magic, sequenced,
 };
-
-/// The fields that every sequenced packet carries.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sequenced {
-    pub dst_endpoint: u8,
-    pub src_endpoint: u8,
-    pub session: u32,
-    pub seqnum: u16,
-    pub piggyack: u16,
-    /// The session is the one that the sender knows *back* (4.4).
-    pub is_back: bool,
-}
-
-impl From<&Eager<'_>> for Sequenced {
-    #[inline]
-    fn from(p: &Eager<'_>) -> Self {
-        Self {
-            dst_endpoint: p.dst_endpoint,
-            src_endpoint: p.src_endpoint,
-            session: p.session,
-            seqnum: p.seqnum,
-            piggyack: p.piggyack,
-            is_back: false,
-        }
-    }
-}
-
-impl From<&Medium<'_>> for Sequenced {
-    fn from(p: &Medium<'_>) -> Self {
-        Self {
-            dst_endpoint: p.dst_endpoint,
-            src_endpoint: p.src_endpoint,
-            session: p.session,
-            seqnum: p.seqnum,
-            piggyack: p.piggyack,
-            is_back: false,
-        }
-    }
-}
-
-impl From<&Rndv> for Sequenced {
-    fn from(p: &Rndv) -> Self {
-        Self {
-            dst_endpoint: p.dst_endpoint,
-            src_endpoint: p.src_endpoint,
-            session: p.session,
-            seqnum: p.seqnum,
-            piggyack: p.piggyack,
-            is_back: false,
-        }
-    }
-}
-
-/// Returns the sequence header of a packet that has one.
-#[inline]
-pub(super) fn sequenced(packet: &Packet<'_>) -> Option<Sequenced> {
-    Some(match packet {
-        Packet::Tiny(p) | Packet::Small(p) => p.into(),
-        Packet::Medium(p) => p.into(),
-        Packet::Rndv(p) => p.into(),
-        Packet::Notify(p) => Sequenced {
-            dst_endpoint: p.dst_endpoint,
-            src_endpoint: p.src_endpoint,
-            session: p.session,
-            seqnum: p.seqnum,
-            piggyack: p.piggyack,
-            is_back: true,
-        },
-        _ => return None,
-    })
-}
 
 impl<P: Peers> Engine<P> {
     /// Takes a frame as it was received, whole and without frame check sequence. Every fault of the frame is counted.

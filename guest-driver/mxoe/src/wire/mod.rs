@@ -30,6 +30,7 @@ mod kind;
 mod large;
 mod layout;
 mod preset;
+mod sequenced;
 mod sizes;
 
 pub use control::{Ack, Connect, ConnectKind, EXTENSION_WORD, Extension, NackCode, NackLib, NackMcp};
@@ -39,6 +40,7 @@ pub use eager::{Eager, Medium};
 pub use kind::{MARK, PacketType, clear_mark, is_marked, set_mark};
 pub use large::{Notify, Pull, PullReply, PullShapeError, Rndv, endpoint_of_pull_magic, pull_magic};
 pub use preset::{ParsePresetError, Preset};
+pub(crate) use sequenced::{Sequenced, sequenced};
 pub use sizes::{Mode, Sizes, SizesError};
 
 /// Shortest frame on the wire without frame check sequence; shorter ones are padded with zeros (1.2).

@@ -1,6 +1,6 @@
 //! `omx_info`: shows the boards of this host, their names, and the peers that their authorities know.
 
-use std::{fmt::Write as _, fs, process::ExitCode};
+use std::{fmt::Write as _, process::ExitCode};
 
 use anyhow::Context;
 use clap::Parser;
@@ -97,7 +97,9 @@ fn describe_board(
     let interface = board.interface();
     writeln!(text, " {}", title(board, name))?;
     if !quiet {
-        let node = numa_node(&interface.name).map_or_else(|| "unknown".to_owned(), |node| node.to_string());
+        let node = interface
+            .numa_node()
+            .map_or_else(|| "unknown".to_owned(), |node| node.to_string());
         let driver = interface.driver();
         let driver = driver.as_deref().unwrap_or("unknown");
         writeln!(text, "   driver {driver}, NUMA node {node}")?;
@@ -146,13 +148,6 @@ fn warnings(interface: &Interface, preset: Option<&str>, late_interrupts: Option
         ));
     }
     warnings
-}
-
-/// Returns the NUMA node of the card behind an interface, if it has one.
-fn numa_node(name: &str) -> Option<u32> {
-    let text = fs::read_to_string(format!("/sys/class/net/{name}/device/numa_node")).ok()?;
-    // The kernel has -1 for a card that is as near to all.
-    text.trim().parse().ok()
 }
 
 const fn is_full(status: &BoardStatus, peers: &[BoardPeer]) -> bool {
@@ -211,7 +206,7 @@ fn to_json(board: &Board) -> Value {
         "mac": interface.mac.to_string(),
         "mtu": interface.mtu,
         "driver": interface.driver(),
-        "numa_node": numa_node(&interface.name),
+        "numa_node": interface.numa_node(),
         "up": interface.up,
     });
     match board.status() {
