@@ -7,6 +7,8 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
+use weft_guest_driver_testkit::{copy_program, write_program};
+
 #[test]
 fn help_and_mistakes_on_the_command_line_and_in_lab_files_are_answered_as_written_here() {
     trycmd::TestCases::new()
@@ -163,16 +165,12 @@ fn programs_that_are_built_one_by_one_share_all_that_they_are_built_from() {
 
 #[test]
 fn only_verbs_that_start_guests_are_built_for_with_all_programs() {
-    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let scripts = folder.path().join("scripts");
     fs::create_dir(&scripts).unwrap();
-    let program = |path: &Path, text: &str| {
-        fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    };
+    let program = |path: &Path, text: &str| write_program(path, format!("#!/bin/sh\n{text}\n").as_bytes());
     let real = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/weft");
-    fs::copy(real, scripts.join("weft")).unwrap();
+    copy_program(Path::new(real), &scripts.join("weft"));
     // In the place of the others are programs that print their arguments.
     program(&scripts.join("packages"), "echo packages \"$@\" >&2");
     program(

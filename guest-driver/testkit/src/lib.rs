@@ -6,8 +6,10 @@
 //! that process ends. Needs `unshare` and `ip`; no root where the system lets users make user namespaces.
 
 use std::{
-    env, io,
+    env,
+    io::{self, Write},
     os::fd::{AsRawFd, BorrowedFd},
+    path::Path,
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
@@ -52,6 +54,46 @@ pub fn in_private_network(test: &str, body: impl FnOnce()) {
     assert!(
         stdout.contains("1 passed"),
         "no test is called {test}\n{stdout}\n{stderr}"
+    );
+}
+
+/// Writes a program that a test is going to start, such as a shell script.
+///
+/// A child process writes it: another thread of the test that starts a program at this moment would otherwise give that
+/// program a descriptor that is open for writing, and the system starts no file that is (`ETXTBSY`).
+///
+/// # Panics
+/// When it cannot be written.
+pub fn write_program(path: &Path, contents: &[u8]) {
+    let mut install = Command::new("install")
+        .args(["-m", "755", "/dev/stdin"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("`install` of coreutils");
+    install
+        .stdin
+        .take()
+        .expect("its pipe")
+        .write_all(contents)
+        .expect("it reads");
+    assert!(
+        install.wait().expect("it ends").success(),
+        "{} is not written",
+        path.display()
+    );
+}
+
+/// Copies a program that a test is going to start, by a child process, as [`write_program`] does.
+///
+/// # Panics
+/// When it cannot be copied.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("install").args(["-m", "755"]).args([from, to]).status();
+    assert!(
+        copied.is_ok_and(|status| status.success()),
+        "{} is not copied",
+        from.display()
     );
 }
 

@@ -3,13 +3,12 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Output, Stdio},
 };
 
 use netif::Interface;
-use weft_guest_driver_testkit::{Veth, in_private_network};
+use weft_guest_driver_testkit::{Veth, in_private_network, write_program};
 
 const INFO: &str = env!("CARGO_BIN_EXE_omx_info");
 const INIT: &str = env!("CARGO_BIN_EXE_omx_init");
@@ -124,8 +123,7 @@ fn omx_info_shows_driver_node_and_mapper_and_warns_of_what_makes_messages_slow()
         let [first, second] = ends(&veth);
         let ethtool = |us: u32| {
             let script = format!("#!/bin/sh\necho 'Adaptive RX: off  TX: off'\necho 'rx-usecs: {us}'\n");
-            fs::write(host.at("ethtool"), script).unwrap();
-            fs::set_permissions(host.at("ethtool"), fs::Permissions::from_mode(0o755)).unwrap();
+            write_program(&host.at("ethtool"), script.as_bytes());
         };
         ethtool(75);
         let [text, said] = host.well(INFO, &["-b", "1"]);

@@ -11,7 +11,7 @@ use std::{
 
 use netif::Interface;
 use rustix::process::{Pid, Signal, kill_process};
-use weft_guest_driver_testkit::{Veth, in_private_network};
+use weft_guest_driver_testkit::{Veth, copy_program, in_private_network};
 
 const INIT: &str = env!("CARGO_BIN_EXE_omx_init");
 const INFO: &str = env!("CARGO_BIN_EXE_omx_info");
@@ -257,7 +257,7 @@ fn ordinary_users_change_what_they_have_a_right_to() {
         fs::set_permissions(host.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let as_user = |program: &str, arguments: &[&str]| {
             let copy = host.at(Path::new(program).file_name().unwrap().to_str().unwrap());
-            fs::copy(program, &copy).unwrap();
+            copy_program(Path::new(program), &copy);
             let user = [
                 "--reuid=65534",
                 "--regid=65534",

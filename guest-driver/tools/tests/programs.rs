@@ -3,6 +3,7 @@
 use std::{
     io::IoSlice,
     os::{fd::AsFd, unix::net::UnixStream, unix::process::CommandExt},
+    path::Path,
     process::{Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
@@ -12,7 +13,7 @@ use ether::{EtherType, MacAddr, Time};
 use firmware::{CONTROL_FRAME_MAX, Card, CardConfig};
 use netif::{AfPacket, AfPacketOptions, Interest, Netif, Wake};
 use serde_json::Value;
-use weft_guest_driver_testkit::{Veth, in_private_network};
+use weft_guest_driver_testkit::{Veth, copy_program, in_private_network};
 
 const NICCTL: &str = env!("CARGO_BIN_EXE_nicctl");
 
@@ -56,7 +57,7 @@ fn what_is_wrong_is_said_in_one_sentence() {
 fn without_the_privilege_it_says_which_one_is_missing() {
     // A copy that every user may reach, whatever the rights of the folder that it was built in.
     let copy = std::env::temp_dir().join(format!("weft-nicctl-{}", std::process::id()));
-    std::fs::copy(NICCTL, &copy).unwrap();
+    copy_program(Path::new(NICCTL), &copy);
     let mut command = Command::new(&copy);
     command.args(["info", "-i", "lo", "--json"]);
     // As root the privilege is given away first; any other user never had it.

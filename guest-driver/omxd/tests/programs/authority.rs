@@ -3,7 +3,6 @@
 use std::{
     collections::HashSet,
     env, fs,
-    os::unix::fs::PermissionsExt,
     process::{Child, Command},
 };
 
@@ -12,7 +11,7 @@ use netif::Interface;
 use omx::{Board, Counter, Error};
 use rustix::process::{Pid, Signal, kill_process};
 use weft_authority::{BoardStatus, PeerTable, Session};
-use weft_guest_driver_testkit::Veth;
+use weft_guest_driver_testkit::{Veth, write_program};
 
 use crate::rig::{Echo, LIMIT, Program, exchange, in_own_world, open, wait_until};
 
@@ -244,8 +243,7 @@ fn log_starts() -> std::path::PathBuf {
         log.display(),
         env!("CARGO_BIN_EXE_omxd")
     );
-    fs::write(&script, text).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&script, text.as_bytes());
     // SAFETY: nothing else runs in this process yet that looks at the environment.
     unsafe { env::set_var("OMX_OMXD", &script) };
     log

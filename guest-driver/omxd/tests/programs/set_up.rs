@@ -2,8 +2,7 @@
 //! programs that had them and not to ended ones, and a program that is not served is told what would serve it.
 
 use std::{
-    env, fs,
-    os::unix::fs::PermissionsExt,
+    env,
     process::{Command, Stdio},
 };
 
@@ -11,7 +10,7 @@ use netif::Interface;
 use omx::Board;
 use rustix::process::{Pid, Signal, kill_process};
 use weft_authority::Session;
-use weft_guest_driver_testkit::Veth;
+use weft_guest_driver_testkit::{Veth, write_program};
 
 use crate::{
     authority::Omxd,
@@ -29,8 +28,7 @@ fn note_starts() -> impl Fn() -> bool {
         note.display(),
         env!("CARGO_BIN_EXE_omxd")
     );
-    fs::write(&script, text).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&script, text.as_bytes());
     // SAFETY: nothing else runs in this process yet that looks at the environment.
     unsafe { env::set_var("OMX_OMXD", &script) };
     move || note.exists()

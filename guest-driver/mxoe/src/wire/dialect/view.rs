@@ -18,7 +18,7 @@ pub struct Head {
     pub dst: MacAddr,
     /// Where it comes from.
     pub src: MacAddr,
-    /// Index of the sender in the receiver's peer table, [`super::PEER_INDEX_UNKNOWN`] if not known. Garbage in
+    /// Index of the sender in the receiver's peer table, [`crate::wire::PEER_INDEX_UNKNOWN`] if not known. Garbage in
     /// HOST_QUERY, HOST_REPLY and PULL_REPLY frames of Open-MX: not to be looked at there.
     pub peer_index: u16,
     /// The latency-sensitive mark. Written only by a [`Dialect`] with marking on; false on reception otherwise.
