@@ -77,7 +77,8 @@ impl Device {
             settings,
         } = port;
         let offloads = if settings.offloads { OFFLOAD_FEATURES } else { 0 };
-        let activity = runner.with(|plane, _| Arc::clone(&plane.card(port).activity));
+        let activity = Arc::new(RingActivity::default());
+        runner.with(|plane, _| plane.card(port).share_activity(activity.clone()));
         let several = if settings.queue_pairs > 1 {
             1 << virtio_net::VIRTIO_NET_F_MQ
         } else {
@@ -132,7 +133,7 @@ impl SessionDevice for Device {
         self.state.runner.with(|plane, now| {
             let port = plane.card(self.state.port);
             if let Some(rule) = rule {
-                port.counters.session_rules.count(rule);
+                port.counters_mut().session_rules.count(rule);
             }
             port.fail(why, now);
         });

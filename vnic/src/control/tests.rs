@@ -535,7 +535,7 @@ fn a_trace_carries_whole_records_for_one_reader_and_ends_with_it() {
         assert!(refused["error"].as_str().unwrap().contains(sentence), "{refused}");
     }
     bench.fabric.runner.with(|plane, now| {
-        let nic = &mut plane.card(0).firmware;
+        let nic = plane.card(0).firmware_mut();
         let packet = firmware::PacketInfo { len: 77, marked: false };
         nic.rx(0).arrive(now, packet).unwrap();
         nic.note_dropped(now, 0x80);

@@ -58,21 +58,21 @@ impl DataPlane {
         let request = &mut request[..kept];
         request.copy_from_slice(&self.forwarding.segments.joined(frame)[..kept]);
         let card = self.card(index);
-        if let Some(capture) = &mut card.capture {
+        if let Some(capture) = card.capture_mut() {
             capture.sent(request, now);
         }
         let mut reply = [0; CONTROL_FRAME_MAX];
-        let before = guest_settings(&card.firmware);
-        let firmware = &mut card.firmware;
+        let before = guest_settings(card.firmware());
+        let firmware = card.firmware_mut();
         let mut len = firmware.handle_control(now, request, &mut reply);
         if let Some(wish) = firmware.take_group_request() {
             let outcome = self.change_group(index, wish.group, wish.join, Some(wish.guest), now);
-            len = self.card(index).firmware.answer_group(wish, outcome, &mut reply);
+            len = self.card(index).firmware_mut().answer_group(wish, outcome, &mut reply);
         }
         let card = self.card(index);
         // Settings may have changed: what is due by the new ones is due now.
         card.announce_all(now);
-        if guest_settings(&card.firmware) != before {
+        if guest_settings(card.firmware()) != before {
             // Watchers learn of it before the guest does.
             self.settings_changed(Subject::Port(index));
         }

@@ -76,7 +76,7 @@ impl DataPlane {
             // A trunk that closed a loop was refused when it was added.
             _ = graph.join(trunk.ends[0].0, trunk.ends[1].0);
         }
-        graph.network_of(self.cards()[index].attachment.switch)
+        graph.network_of(self.cards()[index].attachment().switch)
     }
 
     /// Makes the card at `index` a member of `number`, or not one any more. `guest` is the address that the guest says it has;
@@ -92,10 +92,10 @@ impl DataPlane {
         guest: Option<MacAddr>,
         now: Time,
     ) -> Result<(), GroupRefusal> {
-        let known = self.cards()[index].settings.mac;
+        let known = self.cards()[index].settings().mac;
         let address = known.or(guest);
         // A guest whose address is not configured is believed, unless it says that it has another one's.
-        let other = |card: &Card| known.is_none() && address.is_some() && card.settings.mac == address;
+        let other = |card: &Card| known.is_none() && address.is_some() && card.settings().mac == address;
         if guest.is_some() && (address != guest || self.cards().iter().any(other)) {
             return Err(GroupRefusal::Address);
         }
@@ -105,7 +105,7 @@ impl DataPlane {
         let at = members.iter().position(|(_, port)| *port == index);
         match (join, at) {
             (true, None) => {
-                if self.cards()[index].settings.loopback {
+                if self.cards()[index].settings().loopback {
                     return Err(GroupRefusal::Loopback);
                 }
                 if joined >= GROUPS_MAX {
@@ -128,14 +128,14 @@ impl DataPlane {
                         members.remove();
                     }
                 }
-                self.card(index).firmware.multicast_mut().remove_group(number);
+                self.card(index).firmware_mut().multicast_mut().remove_group(number);
                 self.forwarding.serve_multicast(index, now);
             }
             (true, Some(_)) | (false, None) => return Ok(()),
         }
         self.write_tables(key, now);
         let groups = self.groups.of_card(index).collect();
-        self.card(index).settings.groups = groups;
+        self.card(index).settings_mut().groups = groups;
         // Watchers learn of it before the one that asked.
         self.settings_changed(Subject::Port(index));
         Ok(())
@@ -146,10 +146,10 @@ impl DataPlane {
         if group == 0 {
             return Err(invalid("groups are numbered from 1"));
         }
-        if self.cards()[index].settings.mac.is_none() {
+        if self.cards()[index].settings().mac.is_none() {
             return Err(invalid(format!(
                 "the address of the guest of port {:?} is not configured: only the guest itself can join a group",
-                self.cards()[index].settings.name
+                self.cards()[index].name()
             )));
         }
         self.change_group(index, group, true, None, now).map_err(invalid)
@@ -174,7 +174,7 @@ impl DataPlane {
                 rows: &rows(shape, members.len(), own),
             };
             // A table that the service made is sound, and the number of groups was checked.
-            if let Err(error) = self.card(*port).firmware.multicast_mut().set_group(now, &table) {
+            if let Err(error) = self.card(*port).firmware_mut().multicast_mut().set_group(now, &table) {
                 tracing::error!(group = number, "a group's table was refused: {error}");
             }
         }

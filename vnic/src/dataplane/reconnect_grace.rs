@@ -16,9 +16,9 @@ impl DataPlane {
             return;
         };
         let is_back =
-            |card: &Card| !card.settings.returns || (0..card.queue_pairs()).any(|queue| card.is_receiving(queue));
+            |card: &Card| !card.settings().returns || (0..card.queue_pairs()).any(|queue| card.is_receiving(queue));
         // No guest is connected before all cards are there.
-        let begun = self.cards().iter().any(|card| card.lifecycle.connected);
+        let begun = self.cards().iter().any(Card::is_connected);
         if now >= until || begun && self.cards().iter().all(is_back) {
             self.reconnect_grace_ends = None;
         }

@@ -315,7 +315,7 @@ impl Rig {
 
     /// Why the port of `guest` does not work.
     pub fn failed(&self, guest: usize) -> Option<&str> {
-        self.plane.cards()[guest].lifecycle.failed.as_deref()
+        self.plane.cards()[guest].failed()
     }
 
     /// Changes the coalescing of `guest`'s card.
@@ -328,7 +328,7 @@ impl Rig {
         };
         self.plane
             .card(guest)
-            .firmware
+            .firmware_mut()
             .set_coalescing(self.now, None, coalescing)
             .expect("all queues exist");
     }
@@ -336,7 +336,9 @@ impl Rig {
     /// Changes the watchdog of `guest`'s card; 0 = off.
     pub fn set_watchdog(&mut self, guest: usize, delay_ns: u64) {
         let card = self.plane.card(guest);
-        card.firmware.set_watchdog(self.now, None, delay_ns).expect("in range");
+        card.firmware_mut()
+            .set_watchdog(self.now, None, delay_ns)
+            .expect("in range");
         card.announce(0, self.now);
     }
 
@@ -362,7 +364,7 @@ impl Rig {
 
     /// Changes both directions of `guest`'s link.
     pub fn set_link(&mut self, guest: usize, to_guest: &LinkSettings, from_guest: &LinkSettings) {
-        let cable = &mut self.plane.card(guest).cable;
+        let cable = self.plane.card(guest).cable_mut();
         cable
             .to_guest
             .set_config(link_from(to_guest, SEED_TO_GUEST).expect("good settings"));
@@ -398,7 +400,7 @@ impl Rig {
     /// Whether the card of `guest` is captured.
     #[cfg(test)]
     pub fn is_captured(&self, guest: usize) -> bool {
-        self.plane.cards()[guest].capture.is_some()
+        self.plane.cards()[guest].capture().is_some()
     }
 
     /// What the data plane does when a reader of captures has gone.
@@ -409,7 +411,7 @@ impl Rig {
 
     /// Sets the degree of the misordering injector of `guest`'s card.
     pub fn misorder(&mut self, guest: usize, degree: u8) {
-        let nic = &mut self.plane.card(guest).firmware;
+        let nic = self.plane.card(guest).firmware_mut();
         nic.misorder_mut()
             .set(firmware::MisorderSettings::of_degree(degree))
             .expect("a degree in range");
@@ -439,14 +441,14 @@ impl Rig {
     /// The address of `guest` is configured.
     #[cfg(test)]
     pub fn configure_address(&mut self, guest: usize) {
-        self.plane.card(guest).settings.mac = Some(ether::MacAddr([2, 0, 0, 0, 0, guest as u8]));
+        self.plane.card(guest).settings_mut().mac = Some(ether::MacAddr([2, 0, 0, 0, 0, guest as u8]));
     }
 
     /// What the flight recorder of `guest`'s card holds.
     #[cfg(test)]
     pub fn recorded(&mut self, guest: usize) -> Vec<firmware::recorder::Record> {
         let mut bytes = Vec::new();
-        self.plane.card(guest).firmware.drain_recorder(&mut bytes);
+        self.plane.card(guest).firmware_mut().drain_recorder(&mut bytes);
         let (records, _) = bytes.as_chunks::<{ firmware::recorder::RECORD_LEN }>();
         records
             .iter()
@@ -456,13 +458,16 @@ impl Rig {
 
     /// Switches the flight recorder of `guest`'s card on.
     pub fn record(&mut self, guest: usize) {
-        self.plane.card(guest).firmware.start_recorder(TRACE_EVENTS_DEFAULT);
+        self.plane
+            .card(guest)
+            .firmware_mut()
+            .start_recorder(TRACE_EVENTS_DEFAULT);
     }
 
     /// Captures `guest`'s port.
     pub fn capture(&mut self, guest: usize) -> super::CaptureReader {
         let (reader, mut writers) = super::observers::capture::begin(&[(format!("g{guest}"), None)], 0, 0);
-        self.plane.card(guest).capture = writers.pop();
+        self.plane.card(guest).set_capture(writers.pop());
         reader
     }
 

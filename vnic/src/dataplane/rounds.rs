@@ -63,7 +63,7 @@ impl DataPlane {
             card.fail_rule(Rule::MemoryTruncated, now);
             return;
         }
-        if card.firmware.next_event().is_some_and(|at| at <= now) {
+        if card.firmware().next_event().is_some_and(|at| at <= now) {
             self.serve_due(index, now);
         }
         let card = self.card(index);
@@ -73,7 +73,7 @@ impl DataPlane {
     #[inline(never)]
     fn serve_due(&mut self, index: usize, now: Time) {
         self.serve_timers(index, now);
-        let multicast = self.card(index).firmware.multicast();
+        let multicast = self.card(index).firmware().multicast();
         if multicast.next_event().is_some_and(|at| at <= now) {
             self.forwarding.serve_multicast(index, now);
         }
@@ -109,7 +109,7 @@ impl DataPlane {
             }
         }
         for index in 0..self.cards().len() {
-            moved |= !self.cards()[index].waiting.is_empty() && self.forwarding.wiring.deliver_waiting(index, now);
+            moved |= !self.cards()[index].waiting().is_empty() && self.forwarding.wiring.deliver_waiting(index, now);
         }
         moved
     }
@@ -191,7 +191,7 @@ impl DataPlane {
         if let Route::ToCard(service) = route {
             return (self.serve(service, &frame, &wire, blocked, now), now);
         }
-        if let Some((at, value)) = card.firmware.misorder_mut().sent(frame.inline) {
+        if let Some((at, value)) = card.firmware_mut().misorder_mut().sent(frame.inline) {
             misordered = with_byte(frame.inline, at, value);
             frame.inline = &misordered[..frame.inline.len()];
         }
@@ -206,20 +206,20 @@ impl DataPlane {
             outcome = match blocked {
                 Some(blocked) => self.forwarding.retry_blocked(blocked, &frame, now),
                 None => {
-                    let at = card.attachment;
+                    let at = card.attachment();
                     self.forwarding.switch_frame(at.switch, at.port, &frame, now)
                 }
             };
             if outcome == Outcome::Wait {
                 return (outcome, now);
             }
-            let link = &mut self.card(index).cable.from_guest;
-            link.count_passed(u64::from(wire.frames), wire.bytes);
+            let cable = self.card(index).cable_mut();
+            cable.from_guest.count_passed(u64::from(wire.frames), wire.bytes);
         }
         let card = self.card(index);
         card.count_sent(&wire);
-        card.firmware.note_forwarded(now, wire.frames, wire.bytes);
-        if card.capture.is_some() {
+        card.firmware_mut().note_forwarded(now, wire.frames, wire.bytes);
+        if card.capture().is_some() {
             let forwarding = &mut self.forwarding;
             forwarding
                 .wiring
@@ -250,7 +250,7 @@ impl DataPlane {
         let of_cards = cards.flat_map(|card| {
             let blocked = (0..card.queue_pairs()).filter_map(|pair| card.transmit_ring(pair).blocked());
             let waits = blocked.map(|blocked| blocked.until).filter(|at| *at > now);
-            let own = [card.wait_ends(now), card.firmware.next_event()];
+            let own = [card.wait_ends(now), card.firmware().next_event()];
             own.into_iter().flatten().chain(waits).chain(card.next_departures())
         });
         let others = [
@@ -270,7 +270,7 @@ impl DataPlane {
     fn mark_awaited(&mut self) {
         let cards = &mut self.forwarding.wiring.cards;
         for card in cards.iter_mut() {
-            card.set_awaited(!card.waiting.is_empty());
+            card.set_awaited(!card.waiting().is_empty());
         }
         for index in 0..cards.len() {
             for pair in 0..cards[index].queue_pairs() {

@@ -186,7 +186,7 @@ impl Shortcuts {
         if !card.fits_mtu(longest) {
             return Route::Drop(Loss::TooLong);
         }
-        self.over_link(&card.cable.to_guest, longest, now)
+        self.over_link(&card.cable().to_guest, longest, now)
     }
 
     /// The route over a trunk with this `link` of a frame that is up to `longest` bytes on the wire: direct, or copied. The frame
@@ -211,16 +211,16 @@ impl Shortcuts {
             return None;
         }
         // Each frame is shown to a capture, and to the injector; with several queues the card steers each.
-        let alike = self.holds(Condition::SenderIsNotCaptured, from.capture.is_none())
-            && self.holds(Condition::ReceiverIsNotCaptured, to.capture.is_none())
-            && self.holds(Condition::NoInjector, from.firmware.misorder().degree() == 0)
+        let alike = self.holds(Condition::SenderIsNotCaptured, from.capture().is_none())
+            && self.holds(Condition::ReceiverIsNotCaptured, to.capture().is_none())
+            && self.holds(Condition::NoInjector, from.firmware().misorder().degree() == 0)
             && to.queue_pairs() == 1;
         // Up to the least MTU on the path, what held for the first frame on the links holds for all.
         let mtus = [
-            from.settings.mtu,
-            to.settings.mtu,
-            from.cable.from_guest.config().mtu,
-            to.cable.to_guest.config().mtu,
+            from.settings().mtu,
+            to.settings().mtu,
+            from.cable().from_guest.config().mtu,
+            to.cable().to_guest.config().mtu,
         ];
         alike.then(|| mtu::frame_len_max(mtus.into_iter().fold(u32::MAX, u32::min)))
     }
@@ -235,7 +235,7 @@ pub fn accept(card: &Card, frame: &mut FrameRef<'_>) -> Result<OnWire, Loss> {
     if frame.inline.len() < ether::ETHERNET_HEADER_LEN {
         return Err(Loss::Runt);
     }
-    let checked = frame.header.checked(card.negotiated.sender, frame.len);
+    let checked = frame.header.checked(card.sender_offloads(), frame.len);
     frame.header = checked.map_err(|_| Loss::BadOffload)?;
     let wire = frame.on_wire().ok_or(Loss::BadOffload)?;
     if !card.fits_mtu(wire.longest) || frame.len > SEGMENTED_FRAME_MAX {
@@ -259,12 +259,12 @@ pub fn from_guest(
         Route::ToCard(Service::Control)
     } else if is_card_frame(frame.inline) {
         Route::ToCard(Service::Multicast)
-    } else if card.settings.loopback {
+    } else if card.settings().loopback {
         Route::ToCard(Service::Loopback)
     } else if switched {
         Route::Direct
     } else {
-        shortcuts.over_link(&card.cable.from_guest, wire.longest, now)
+        shortcuts.over_link(&card.cable().from_guest, wire.longest, now)
     }
 }
 
@@ -293,8 +293,8 @@ pub fn to_guest(
             copied => copied,
         };
     }
-    let suits = frame.header.suits(card.negotiated.receiver);
-    if over_link == Route::Direct && suits && card.waiting.is_empty() {
+    let suits = frame.header.suits(card.receiver_offloads());
+    if over_link == Route::Direct && suits && card.waiting().is_empty() {
         return Route::Direct;
     }
     behind_others(card, frame, over_link, suits, now)
@@ -307,10 +307,10 @@ pub fn to_guest(
 fn behind_others(card: &mut Card, frame: &FrameRef<'_>, over_link: Route, suits: bool, now: Time) -> Route {
     // Where nothing is modelled, overload waits in the senders' rings and not in the pool.
     if over_link != Route::Copied(Copying::EachOnWire)
-        && card.cable.to_guest.is_ideal()
+        && card.cable().to_guest.is_ideal()
         && frame.transit.may_wait()
         && frame.whole.is_none()
-        && !card.waiting.is_empty()
+        && !card.waiting().is_empty()
         && let Some(queue) = card.receive_queue(frame.inline)
         // Those that wait may do so for another queue, whose buffers say nothing about those of this one.
         && card.is_worth_waiting_for(queue, now)

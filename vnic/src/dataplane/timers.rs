@@ -34,10 +34,10 @@ impl DataPlane {
     pub(super) fn take_timers(&mut self) -> (Vec<(String, ArmedTimer)>, Vec<PortTimer>) {
         let (mut told, mut taken) = (Vec::new(), Vec::new());
         for (index, card) in self.forwarding.wiring.cards.iter_mut().enumerate() {
-            let aside = card.firmware.timers_mut().set_aside();
-            for timer in aside.iter().chain(&card.timers_set_aside) {
+            let aside = card.firmware_mut().timers_mut().set_aside();
+            for timer in aside.iter().chain(card.timers_set_aside()) {
                 let due = timer.due.plus_nanos(self.origin_unix_ns);
-                told.push((card.settings.name.clone(), ArmedTimer { due, ..*timer }));
+                told.push((card.name().to_owned(), ArmedTimer { due, ..*timer }));
             }
             taken.extend(aside.into_iter().map(|timer| (index, timer)));
         }
@@ -47,7 +47,7 @@ impl DataPlane {
     /// Arms timers again that were taken.
     pub(super) fn put_timers_back(&mut self, timers: &[PortTimer], now: Time) {
         for (index, timer) in timers {
-            let timers = self.card(*index).firmware.timers_mut();
+            let timers = self.card(*index).firmware_mut().timers_mut();
             // No other could be armed meanwhile: nothing was taken from guests.
             if timers.resume(now, timer).is_err() {
                 timers.note_lost();
@@ -57,7 +57,7 @@ impl DataPlane {
 
     /// Serves the timers of the card at `index` that are due.
     pub(super) fn serve_timers(&mut self, index: usize, now: Time) {
-        while let Some(event) = self.card(index).firmware.timers_mut().poll(now) {
+        while let Some(event) = self.card(index).firmware_mut().timers_mut().poll(now) {
             match event {
                 TimerEvent::FetchClockState { timer } => {
                     let card = self.card(index);
@@ -66,7 +66,7 @@ impl DataPlane {
                         running_timers: 1,
                         last_poll: card.update_last_poll(now),
                     };
-                    card.firmware.timers_mut().clock_state(now, timer, state, 0);
+                    card.firmware_mut().timers_mut().clock_state(now, timer, state, 0);
                 }
                 TimerEvent::Expired(expiry) => self.send_expiry(index, &expiry, now),
             }
@@ -84,10 +84,10 @@ impl DataPlane {
         let is_delivered = wiring.deliver_from_memory(index, 0, &whole, now).is_ok();
         let card = self.card(index);
         if is_delivered {
-            card.firmware.rx(0).ring(now);
+            card.firmware_mut().rx(0).ring(now);
             card.note_timer_frame();
         } else {
-            card.firmware.timers_mut().note_lost();
+            card.firmware_mut().timers_mut().note_lost();
         }
     }
 }

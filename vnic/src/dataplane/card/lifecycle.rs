@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ether::Time;
+use firmware::timers::ArmedTimer;
 use virtio_bindings::virtio_ring;
 use virtio_queue::QueueT;
 
 use vhost_user_backend::VringT;
 
 use super::Card;
+use super::ring_activity::RingActivity;
 use crate::memory::MemoryMap;
 use crate::ring::{RingAddresses, Rule, SplitRing};
 use crate::session::SessionVring;
@@ -27,11 +29,13 @@ struct RingPast {
 }
 
 /// Whether a card works, and what became of its rings.
-pub struct Lifecycle {
+pub(super) struct Lifecycle {
     /// Why the card does not work.
     pub failed: Option<String>,
     /// A frontend is connected.
     pub connected: bool,
+    /// What the threads that take kicks know and count.
+    pub activity: Arc<RingActivity>,
     /// The card's rings are being worked on: a panic now is its guest's fault.
     pub at_work: bool,
     memory_fault: Arc<AtomicBool>,
@@ -46,6 +50,7 @@ impl Lifecycle {
         Self {
             failed: None,
             connected: false,
+            activity: Arc::default(),
             at_work: false,
             memory_fault: Arc::default(),
             past: vec![RingPast::default(); rings],
@@ -56,6 +61,16 @@ impl Lifecycle {
 }
 
 impl Card {
+    /// Why the card does not work.
+    pub fn failed(&self) -> Option<&str> {
+        self.lifecycle.failed.as_deref()
+    }
+
+    /// Whether a frontend is connected.
+    pub fn is_connected(&self) -> bool {
+        self.lifecycle.connected
+    }
+
     /// A frontend connected; what an earlier one set is forgotten.
     pub fn connect(&mut self) {
         self.disconnect();
@@ -127,7 +142,7 @@ impl Card {
                 self.counters.tx_signalled += 1;
             }
         }
-        self.activity.set_settled(index, true);
+        self.lifecycle.activity.set_settled(index, true);
         if resumed {
             signal(vring);
         }
@@ -169,13 +184,23 @@ impl Card {
         }
     }
 
+    /// Timers of a guest that stopped and may come back.
+    pub fn timers_set_aside(&self) -> &[ArmedTimer] {
+        &self.timers_set_aside
+    }
+
+    /// Sets timers aside for a guest that is not there yet.
+    pub fn set_timers_aside(&mut self, timers: Vec<ArmedTimer>) {
+        self.timers_set_aside = timers;
+    }
+
     /// Stops ring `index` and returns its next available index, if it was ever started.
     pub fn stop_ring(&mut self, index: usize) -> Option<u16> {
         let stopped = self.take_ring(index);
         let past = self.lifecycle.past.get_mut(index)?;
         let stopped_at = stopped.or(past.stopped_at);
         *past = RingPast::default();
-        self.activity.set_settled(index, false);
+        self.lifecycle.activity.set_settled(index, false);
         // Without memory no ring can start, and the card goes on having failed.
         if self.negotiated.map.is_some() && self.lifecycle.past.iter().all(|past| !past.poisoned) {
             self.lifecycle.failed = None;
@@ -277,6 +302,11 @@ impl Card {
     pub fn take_memory_fault(&self) -> bool {
         let fault = &self.lifecycle.memory_fault;
         fault.load(Ordering::Relaxed) && fault.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether its rings were being worked on when a panic was caught; they are not any more.
+    pub fn take_at_work(&mut self) -> bool {
+        std::mem::take(&mut self.lifecycle.at_work)
     }
 
     /// A panic unwound past the card's work: frames of a batch that were not handed over are still in their ring.

@@ -1,6 +1,6 @@
 //! A card: its rings, its firmware, the ends of its cable and its counters, and what the guest negotiated with it.
 //!
-//! Other parts of the data plane reach the parts directly, and what concerns several of them through methods of the card. Which frames come to a card is decided by
+//! Other parts of the data plane reach all of that through the card's methods. Which frames come to a card is decided by
 //! `route` and by the switches; how frames get from one card to another is the business of `wiring`.
 
 pub mod backpressure;
@@ -69,44 +69,36 @@ pub struct Cable {
 
 /// What the guest's driver negotiated, and the guest's memory.
 #[derive(Default)]
-pub(super) struct Negotiated {
+struct Negotiated {
     /// Guest memory while a frontend has set it.
     map: Option<MemoryMap>,
     /// Virtio feature bits.
-    pub features: u64,
-    /// The offloads that the guest may ask of the card.
-    pub sender: Offloads,
-    /// The offloads that the card may leave to the guest.
-    pub receiver: Offloads,
+    features: u64,
+    /// What the guest may ask of the card.
+    sender: Offloads,
+    /// What the card may hand to the guest.
+    receiver: Offloads,
     /// MRG_RXBUF is on: a frame may take several receive buffers.
     mergeable: bool,
 }
 
 /// A card.
 pub struct Card {
-    /// The settings that it was made from. Link, groups and VLANs are kept current; coalescing and DMA are the firmware's.
-    pub(super) settings: PortSettings,
-    /// The end of the cable at the switch.
-    pub(super) attachment: Attachment,
-    /// The firmware decides on interrupts, queues, timers and multicast.
-    pub(crate) firmware: firmware::Card,
-    pub(super) cable: Cable,
+    settings: PortSettings,
+    attachment: Attachment,
+    firmware: firmware::Card,
+    cable: Cable,
     pairs: Vec<QueuePair>,
-    pub(super) negotiated: Negotiated,
+    negotiated: Negotiated,
     backpressure: Backpressure,
     last_poll: LastPoll,
     /// Timers of a guest that stopped, in this process or an earlier one, until that guest is back.
-    pub(super) timers_set_aside: Vec<ArmedTimer>,
-    /// Frames that have arrived and find no buffer.
-    pub(super) waiting: WaitingFrames,
-    /// Packets that the card keeps until it may send them on.
-    pub(super) forwarding_buffers: ForwardingBuffers,
-    /// The capture that observes this card.
-    pub(super) capture: Option<CardCapture>,
-    pub(crate) counters: CardCounters,
-    /// The threads that take kicks share the activity of the rings.
-    pub(crate) activity: Arc<RingActivity>,
-    pub(super) lifecycle: Lifecycle,
+    timers_set_aside: Vec<ArmedTimer>,
+    waiting: WaitingFrames,
+    forwarding_buffers: ForwardingBuffers,
+    capture: Option<CardCapture>,
+    counters: CardCounters,
+    lifecycle: Lifecycle,
 }
 
 impl Card {
@@ -127,15 +119,76 @@ impl Card {
             forwarding_buffers: ForwardingBuffers::default(),
             capture: None,
             counters: CardCounters::default(),
-            activity: Arc::default(),
             lifecycle: Lifecycle::new(2 * pairs),
         }
+    }
+
+    /// The settings that it was made from. Link, groups and VLANs are kept current; coalescing and DMA are the firmware's.
+    #[inline]
+    pub fn settings(&self) -> &PortSettings {
+        &self.settings
+    }
+
+    /// The settings, to note a change that is in force.
+    pub fn settings_mut(&mut self) -> &mut PortSettings {
+        &mut self.settings
+    }
+
+    /// The name of the card's port.
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Where its cable ends.
+    #[inline]
+    pub fn attachment(&self) -> Attachment {
+        self.attachment
+    }
+
+    /// What decides on its interrupts, queues, timers and multicast.
+    #[inline]
+    pub fn firmware(&self) -> &firmware::Card {
+        &self.firmware
+    }
+
+    /// The firmware, to hand events and settings to.
+    #[inline]
+    pub fn firmware_mut(&mut self) -> &mut firmware::Card {
+        &mut self.firmware
+    }
+
+    /// Its cable.
+    #[inline]
+    pub fn cable(&self) -> &Cable {
+        &self.cable
+    }
+
+    /// Its cable, for frames that cross it and for settings.
+    #[inline]
+    pub fn cable_mut(&mut self) -> &mut Cable {
+        &mut self.cable
     }
 
     /// Number of queue pairs.
     #[inline]
     pub fn queue_pairs(&self) -> usize {
         self.pairs.len()
+    }
+
+    /// What it counts itself.
+    pub fn counters(&self) -> &CardCounters {
+        &self.counters
+    }
+
+    /// What it counts itself, to add to.
+    #[inline]
+    pub fn counters_mut(&mut self) -> &mut CardCounters {
+        &mut self.counters
+    }
+
+    /// Negotiated virtio feature bits.
+    pub fn features(&self) -> u64 {
+        self.negotiated.features
     }
 
     /// The driver's choice of features.
@@ -146,10 +199,71 @@ impl Card {
         self.negotiated.mergeable = features & 1 << virtio_net::VIRTIO_NET_F_MRG_RXBUF != 0;
     }
 
+    /// What the guest may ask of the card.
+    #[inline]
+    pub fn sender_offloads(&self) -> Offloads {
+        self.negotiated.sender
+    }
+
+    /// What the card may hand to the guest.
+    #[inline]
+    pub fn receiver_offloads(&self) -> Offloads {
+        self.negotiated.receiver
+    }
+
+    /// Shares the state of the rings with the threads that take kicks.
+    pub fn share_activity(&mut self, activity: Arc<RingActivity>) {
+        self.lifecycle.activity = activity;
+    }
+
+    /// Kicks of all rings.
+    pub fn kicks(&self) -> u64 {
+        self.lifecycle.activity.kicks()
+    }
+
     /// Whether a frame that is up to `longest` bytes on the wire fits the card's MTU.
     #[inline(always)]
     pub fn fits_mtu(&self, longest: u32) -> bool {
         mtu::fits(longest, self.settings.mtu)
+    }
+
+    /// The capture that observes this card.
+    #[inline]
+    pub fn capture(&self) -> Option<&CardCapture> {
+        self.capture.as_ref()
+    }
+
+    /// The capture, to write to.
+    #[inline]
+    pub fn capture_mut(&mut self) -> Option<&mut CardCapture> {
+        self.capture.as_mut()
+    }
+
+    /// Begins or ends a capture.
+    pub fn set_capture(&mut self, capture: Option<CardCapture>) {
+        self.capture = capture;
+    }
+
+    /// Frames that have arrived and find no buffer.
+    #[inline]
+    pub fn waiting(&self) -> &WaitingFrames {
+        &self.waiting
+    }
+
+    /// These frames, to add to and take from.
+    #[inline]
+    pub fn waiting_mut(&mut self) -> &mut WaitingFrames {
+        &mut self.waiting
+    }
+
+    /// Packets that the card keeps until it may send them on.
+    pub fn forwarding_buffers(&self) -> &ForwardingBuffers {
+        &self.forwarding_buffers
+    }
+
+    /// These packets, to add to and take from.
+    pub fn forwarding_buffers_mut(&mut self) -> &mut ForwardingBuffers {
+        &mut self.forwarding_buffers
     }
 
     /// Counts frames on the wire that were dropped together towards the guest.

@@ -73,7 +73,7 @@ impl Forwarding {
             let ring = from.transmit_ring_mut(transit.pair());
             ring.finish_each(batch.heads(first, delivered.frames), now);
             from.count_sent_burst(count, delivered.bytes, now);
-            let at = from.attachment;
+            let at = from.attachment();
             self.switches[at.switch]
                 .switch
                 .count_repeated(at.port, &burst.header, count, delivered.bytes);

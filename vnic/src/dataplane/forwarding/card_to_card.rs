@@ -31,7 +31,7 @@ impl Forwarding {
             return;
         }
         card.count_sent(&on_wire(frame.len));
-        let multicast = card.firmware.multicast_mut();
+        let multicast = card.firmware_mut().multicast_mut();
         let Ok(accepted) = multicast.send(now, frame.inline, frame.len) else {
             card.drop_tx(TxDrop::CardRefused, 1, now);
             return;
@@ -74,7 +74,7 @@ impl Forwarding {
     pub fn handle_card_frames(&mut self, now: Time) {
         while let Some((index, frame)) = self.wiring.card_frames.pop() {
             let card = &mut self.wiring.cards[index];
-            let multicast = card.firmware.multicast_mut();
+            let multicast = card.firmware_mut().multicast_mut();
             match multicast.receive(now, frame.inline(), frame.len) {
                 Received::Data(accepted) => {
                     if accepted.is_for_others() {
@@ -86,13 +86,13 @@ impl Forwarding {
                     if ended == Received::Refused {
                         card.drop_rx(RxDrop::CardRefused, 1, now);
                     }
-                    if let Some(capture) = &mut card.capture {
+                    if let Some(capture) = card.capture_mut() {
                         capture.kept(&frame.as_ref(Transit::from_card(index)), now);
                     }
                     self.count_passed(index, &frame);
                 }
             }
-            if !self.wiring.cards[index].firmware.multicast().is_idle(now) {
+            if !self.wiring.cards[index].firmware().multicast().is_idle(now) {
                 self.serve_card_multicast(index, now);
             }
         }
@@ -109,7 +109,7 @@ impl Forwarding {
     /// Sends a packet to the children that get it now and keeps it for those that wait.
     fn spread(&mut self, index: usize, accepted: &Accepted, packet: &CardFrame, now: Time) {
         let card = &mut self.wiring.cards[index];
-        let multicast = card.firmware.multicast();
+        let multicast = card.firmware().multicast();
         let mut targets = [MacAddr::default(); CHILDREN_MAX];
         let mut count = 0;
         for (place, to) in targets.iter_mut().zip(multicast.targets(accepted)) {
@@ -122,7 +122,7 @@ impl Forwarding {
         }
         if count > 0 {
             let bytes = count as u64 * u64::from(packet.len);
-            card.firmware.note_forwarded(now, count as u32, bytes);
+            card.firmware_mut().note_forwarded(now, count as u32, bytes);
         }
         for to in &targets[..count] {
             packet.set_destination(*to);
@@ -135,14 +135,14 @@ impl Forwarding {
             if pooled.is_none() {
                 card.drop_tx(TxDrop::PoolShare, 1, now);
             }
-            let total = card.firmware.multicast().buffers_total();
-            card.forwarding_buffers.put(buffer, pooled, total);
+            let total = card.firmware().multicast().buffers_total();
+            card.forwarding_buffers_mut().put(buffer, pooled, total);
         }
     }
 
     /// Does what the multicast of a card wants done.
     fn serve_card_multicast(&mut self, index: usize, now: Time) {
-        while let Some(action) = self.wiring.cards[index].firmware.multicast_mut().poll(now) {
+        while let Some(action) = self.wiring.cards[index].firmware_mut().multicast_mut().poll(now) {
             let card = &mut self.wiring.cards[index];
             match action {
                 Action::Emit(frame) => {
@@ -151,21 +151,21 @@ impl Forwarding {
                     self.send_from_card(index, &signal, now);
                 }
                 Action::Forward { buffer, to, last } => {
-                    let kept = card.forwarding_buffers.get(buffer);
+                    let kept = card.forwarding_buffers().get(buffer);
                     let Some(mut packet) = kept.map(|kept| CardFrame::of_bytes(kept.bytes())) else {
                         continue;
                     };
                     packet.set_destination(to);
                     let len = u64::from(packet.len);
-                    card.firmware.note_forwarded(now, 1, len);
+                    card.firmware_mut().note_forwarded(now, 1, len);
                     if last {
-                        let kept = card.forwarding_buffers.take(buffer);
+                        let kept = card.forwarding_buffers_mut().take(buffer);
                         self.wiring.card_frames.keep(kept);
                     }
                     self.send_from_card(index, &packet, now);
                 }
                 Action::Discard(buffer) => {
-                    if let Some(kept) = card.forwarding_buffers.take(buffer) {
+                    if let Some(kept) = card.forwarding_buffers_mut().take(buffer) {
                         self.wiring.pool.release(kept);
                     }
                 }
@@ -178,12 +178,12 @@ impl Forwarding {
         let transit = Transit::from_card(index);
         let wiring = &mut self.wiring;
         let shortcuts = wiring.shortcuts;
-        if wiring.cards[index].capture.is_some() {
+        if wiring.cards[index].capture().is_some() {
             wiring.capture_sent(index, &packet.as_ref(transit), &mut self.segments, now);
         }
         let card = &mut wiring.cards[index];
-        let at = card.attachment;
-        let link = &mut card.cable.from_guest;
+        let at = card.attachment();
+        let link = &mut card.cable_mut().from_guest;
         if let Route::Copied(copying) = shortcuts.over_link(link, packet.len, now) {
             let (hop, wire) = (Hop::FromGuest(index), on_wire(packet.len));
             let frame = packet.as_ref(transit);
@@ -214,7 +214,7 @@ impl Forwarding {
             return self.count_passed(index, packet);
         };
         // Behind others that wait, it waits, too.
-        let in_order = card.waiting.is_empty();
+        let in_order = card.waiting().is_empty();
         let outcome = match (in_order, packet.is_direct) {
             (false, _) => Err(Refused::NoBuffer),
             (true, true) => card.deliver(queue, &frame, now),

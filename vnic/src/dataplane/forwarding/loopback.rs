@@ -79,7 +79,7 @@ impl Forwarding {
             self.begin_copy(index, frame, now);
         }
         let card = &mut self.wiring.cards[index];
-        let arrived = if !frame.header.suits(card.negotiated.receiver) {
+        let arrived = if !frame.header.suits(card.receiver_offloads()) {
             self.deliver_resolved(index, frame, now)
         } else if let Err(refused) = self.wiring.deliver_from_memory(index, 0, frame, now) {
             let card = &mut self.wiring.cards[index];
@@ -92,8 +92,8 @@ impl Forwarding {
         };
         let card = &mut self.wiring.cards[index];
         card.count_sent(wire);
-        card.firmware.note_forwarded(now, 1, u64::from(frame.len));
-        if let Some(engine) = card.firmware.copy_engine_mut() {
+        card.firmware_mut().note_forwarded(now, 1, u64::from(frame.len));
+        if let Some(engine) = card.firmware_mut().copy_engine_mut() {
             match arrived {
                 // Time::MAX: the engine models none.
                 Ok(()) => while engine.poll(Time::MAX).is_some() {},
@@ -124,7 +124,7 @@ impl Forwarding {
     /// Submits the copy that `frame` stands for, and lets the engine send it.
     fn begin_copy(&mut self, index: usize, frame: &FrameRef<'_>, now: Time) {
         let card = &mut self.wiring.cards[index];
-        if let Some(engine) = card.firmware.copy_engine_mut() {
+        if let Some(engine) = card.firmware_mut().copy_engine_mut() {
             if engine.queued() != 0 {
                 // Its ring was stopped before it found a buffer.
                 engine.reset();

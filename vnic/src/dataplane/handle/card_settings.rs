@@ -107,7 +107,7 @@ fn judged(settings: &Coalescing<String>) -> Result<Coalescing, FabricError> {
 
 /// What each receive queue of a port counts.
 pub(super) fn queue_stats(card: &Card) -> Vec<QueueStats> {
-    let queues = card.firmware.queues().iter().zip(0..);
+    let queues = card.firmware().queues().iter().zip(0..);
     queues
         .map(|(pipeline, queue)| {
             let counts = pipeline.counters().total();

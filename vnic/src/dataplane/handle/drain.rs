@@ -86,8 +86,8 @@ impl Fabric {
 impl DataPlane {
     pub(in crate::dataplane) fn under_way(&self) -> UnderWay {
         let cards = self.cards().iter();
-        let waiting = cards.map(|card| card.waiting.under_way() + card.firmware.multicast().buffers_in_use());
-        let queues = self.cards().iter().flat_map(|card| card.firmware.queues());
+        let waiting = cards.map(|card| card.waiting().under_way() + card.firmware().multicast().buffers_in_use());
+        let queues = self.cards().iter().flat_map(|card| card.firmware().queues());
         UnderWay {
             on_links: (self.forwarding.wiring.pool.under_way() + waiting.sum::<usize>()) as u64,
             in_dma: queues.map(|queue| queue.pending() as u64).sum(),

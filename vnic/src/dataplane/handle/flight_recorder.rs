@@ -24,14 +24,14 @@ impl TraceReader {
     /// Appends the records since the last call to `out`.
     pub fn take(&self, out: &mut Vec<u8>) {
         self.runner
-            .with(|plane, _| plane.card(self.port).firmware.drain_recorder(out));
+            .with(|plane, _| plane.card(self.port).firmware_mut().drain_recorder(out));
     }
 }
 
 impl Drop for TraceReader {
     fn drop(&mut self) {
         self.runner
-            .with(|plane, _| plane.card(self.port).firmware.stop_recorder());
+            .with(|plane, _| plane.card(self.port).firmware_mut().stop_recorder());
     }
 }
 
@@ -45,10 +45,10 @@ impl Fabric {
             let port = plane
                 .card_index(name)
                 .ok_or_else(|| FabricError::NoSuchPort(name.to_owned()))?;
-            if plane.cards()[port].firmware.is_recording() {
+            if plane.cards()[port].firmware().is_recording() {
                 return Err(FabricError::Traced(name.to_owned()));
             }
-            plane.card(port).firmware.start_recorder(events);
+            plane.card(port).firmware_mut().start_recorder(events);
             Ok(TraceReader {
                 runner: Arc::clone(&self.runner),
                 port,

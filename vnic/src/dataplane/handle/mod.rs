@@ -124,7 +124,7 @@ impl Fabric {
             };
             let cable = Cable { to_guest, from_guest };
             let mut card = Card::new(settings.clone(), attachment, nic, cable);
-            card.timers_set_aside = timers_from(&settings.timers, plane.origin_unix_ns);
+            card.set_timers_aside(timers_from(&settings.timers, plane.origin_unix_ns));
             plane.forwarding.wiring.cards.push(card);
             // A switch that had no port before has something to say from now on.
             plane.forwarding.serve_switch(switch, now);
@@ -190,7 +190,7 @@ impl Fabric {
     /// The ports' names, in the order they were added.
     pub fn port_names(&self) -> Vec<String> {
         self.runner
-            .with(|plane, _| plane.cards().iter().map(|card| card.settings.name.clone()).collect())
+            .with(|plane, _| plane.cards().iter().map(|card| card.name().to_owned()).collect())
     }
 
     /// What a port is and how it does.
@@ -211,10 +211,10 @@ impl Fabric {
     /// No such port, or a value out of range; then nothing was changed.
     pub fn set<C: CardSettings>(&self, name: &str, change: &C) -> Result<C::Settings, FabricError> {
         self.change(name, change.is_empty(), |port, now| {
-            let mut settings = C::in_force(&port.firmware);
+            let mut settings = C::in_force(port.firmware());
             if !change.is_empty() {
                 change.apply_to(&mut settings);
-                C::set(&mut port.firmware, &settings, now)?;
+                C::set(port.firmware_mut(), &settings, now)?;
                 port.announce_all(now);
             }
             Ok(settings)
@@ -227,7 +227,7 @@ impl Fabric {
     /// No such port, or a value out of range; then nothing was changed.
     pub fn set_link(&self, name: &str, direction: Direction, change: &LinkChange) -> Result<PortLinks, FabricError> {
         self.change(name, change.is_empty(), |port, _| {
-            let mut links = port.settings.link.clone();
+            let mut links = port.settings().link.clone();
             if !change.is_empty() {
                 if direction != Direction::FromGuest {
                     change.apply_to(&mut links.to_guest);
@@ -235,12 +235,13 @@ impl Fabric {
                 if direction != Direction::ToGuest {
                     change.apply_to(&mut links.from_guest);
                 }
-                loopback::check_link(&port.settings, &links)?;
+                loopback::check_link(port.settings(), &links)?;
                 let to_guest = link_from(&links.to_guest, SEED_TO_GUEST)?;
                 let from_guest = link_from(&links.from_guest, SEED_FROM_GUEST)?;
-                port.cable.to_guest.set_config(to_guest);
-                port.cable.from_guest.set_config(from_guest);
-                port.settings.link = links.clone();
+                let cable = port.cable_mut();
+                cable.to_guest.set_config(to_guest);
+                cable.from_guest.set_config(from_guest);
+                port.settings_mut().link = links.clone();
             }
             Ok(links)
         })
@@ -265,18 +266,18 @@ impl Fabric {
             }
             for &index in &indices {
                 let card = &plane.cards()[index];
-                if card.capture.as_ref().is_some_and(|capture| !capture.is_over()) {
-                    return Err(FabricError::Captured(card.settings.name.clone()));
+                if card.capture().is_some_and(|capture| !capture.is_over()) {
+                    return Err(FabricError::Captured(card.name().to_owned()));
                 }
             }
             let captured = |&index: &usize| {
-                let settings = &plane.cards()[index].settings;
+                let settings = plane.cards()[index].settings();
                 (settings.name.clone(), settings.mac)
             };
             let captured: Vec<_> = indices.iter().map(captured).collect();
             let (reader, writers) = capture::begin(&captured, snaplen, plane.origin_unix_ns);
             for (index, writer) in indices.into_iter().zip(writers) {
-                plane.card(index).capture = Some(writer);
+                plane.card(index).set_capture(Some(writer));
             }
             let runner = Arc::clone(&self.runner);
             Ok(reader.with_end(move || runner.with(|plane, _| plane.end_captures())))
@@ -311,14 +312,14 @@ impl Fabric {
 impl DataPlane {
     /// The card with this name.
     pub(in crate::dataplane) fn card_index(&self, name: &str) -> Option<usize> {
-        self.cards().iter().position(|card| card.settings.name == name)
+        self.cards().iter().position(|card| card.name() == name)
     }
 
     /// Ends captures whose readers are gone: from now on everything is as if they had not been.
     pub(in crate::dataplane) fn end_captures(&mut self) {
         for card in &mut self.forwarding.wiring.cards {
-            if card.capture.as_ref().is_some_and(CardCapture::is_over) {
-                card.capture = None;
+            if card.capture().is_some_and(CardCapture::is_over) {
+                card.set_capture(None);
             }
         }
     }

@@ -51,7 +51,7 @@ impl Fabric {
 impl DataPlane {
     /// Each group of each network, and the trees that wait for members.
     fn group_infos(&self) -> Vec<GroupInfo> {
-        let name = |card: usize| self.cards()[card].settings.name.clone();
+        let name = |card: usize| self.cards()[card].name().to_owned();
         let info = |number: u16, members: &[(MacAddr, usize)]| {
             let shape = self.groups.shape(number);
             let member = |own: usize| {

@@ -37,50 +37,50 @@ const FEATURE_NAMES: [(u32, &str); 15] = [
 
 /// The address that was heard last at the card's switch: the one that its guest uses now.
 fn address_in_use(card: &Card, switch: &fabric::Switch, now: ether::Time) -> Option<ether::MacAddr> {
-    let heard = switch.table(now).filter(|entry| entry.port == card.attachment.port);
+    let heard = switch.table(now).filter(|entry| entry.port == card.attachment().port);
     heard.min_by_key(|entry| entry.age_ns).map(|entry| entry.mac)
 }
 
 impl DataPlane {
     pub(in crate::dataplane) fn info(&self, index: usize, now: ether::Time) -> PortInfo {
         let port = &self.cards()[index];
-        let switch = &self.forwarding.switches[port.attachment.switch];
+        let switch = &self.forwarding.switches[port.attachment().switch];
         // A port of a test has no socket.
-        let (socket, mode) = port.settings.socket().unwrap_or((Path::new(""), SocketMode::Listen));
+        let (socket, mode) = port.settings().socket().unwrap_or((Path::new(""), SocketMode::Listen));
         PortInfo {
-            name: port.settings.name.clone(),
+            name: port.settings().name.clone(),
             switch: switch.name.clone(),
-            mac: port.settings.mac,
+            mac: port.settings().mac,
             mac_in_use: address_in_use(port, &switch.switch, now),
             socket: socket.display().to_string(),
             mode,
-            connected: port.lifecycle.connected,
-            link_up: port.cable.to_guest.config().up && port.cable.from_guest.config().up,
+            connected: port.is_connected(),
+            link_up: port.cable().to_guest.config().up && port.cable().from_guest.config().up,
             rings_started: port.rings_ready(),
-            queue_pairs: port.settings.queue_pairs,
-            mtu: port.settings.mtu,
+            queue_pairs: port.settings().queue_pairs,
+            mtu: port.settings().mtu,
             features: FEATURE_NAMES
                 .iter()
-                .filter(|(bit, _)| port.negotiated.features & 1 << bit != 0)
+                .filter(|(bit, _)| port.features() & 1 << bit != 0)
                 .map(|(_, name)| (*name).to_owned())
                 .collect(),
-            failed: port.lifecycle.failed.clone(),
+            failed: port.failed().map(str::to_owned),
         }
     }
 
     pub(in crate::dataplane) fn stats(&self, index: usize) -> PortStats {
         let port = &self.cards()[index];
-        let counters = &port.counters;
+        let counters = port.counters();
         // The sum over all queues exists.
-        let all = port.firmware.counters(None).unwrap_or_default();
+        let all = port.firmware().counters(None).unwrap_or_default();
         let rx = all.total();
-        let at = port.attachment;
+        let at = port.attachment();
         let switch = self.forwarding.switches[at.switch].switch.counters(at.port);
         let drops = |names: &mut dyn Iterator<Item = &'static str>, counts: &[u64]| -> Counts {
             names.map(str::to_owned).zip(counts.iter().copied()).collect()
         };
         PortStats {
-            name: port.settings.name.clone(),
+            name: port.settings().name.clone(),
             rx: TrafficStats {
                 frames: counters.rx_frames,
                 bytes: counters.rx_bytes,
@@ -115,14 +115,14 @@ impl DataPlane {
             adaptive: adaptive(port),
             marked: rx.marked,
             queues: queue_stats(port),
-            steering: counts(&port.firmware.steering().counters()),
-            misorder: counts(&port.firmware.misorder().counters()),
+            steering: counts(&port.firmware().steering().counters()),
+            misorder: counts(&port.firmware().misorder().counters()),
             tx_interrupts: TxInterruptStats {
                 decided: counters.tx_decided,
                 suppressed: counters.tx_suppressed,
                 signalled: counters.tx_signalled,
             },
-            kicks: port.activity.kicks(),
+            kicks: port.kicks(),
             copied_bytes: counters.copied_bytes,
             delivered_bytes: counters.rx_bytes,
             rule_violations: counters
@@ -136,13 +136,13 @@ impl DataPlane {
                 .map(|(rule, count)| (rule.name().to_owned(), count))
                 .collect(),
             control: control(port),
-            watchdog: port.firmware.watchdog_counters(),
+            watchdog: port.firmware().watchdog_counters(),
             timers: TimerStats {
-                armed_now: port.firmware.timers().armed() as u64,
-                counters: port.firmware.timers().counters().with_one_lateness(),
+                armed_now: port.firmware().timers().armed() as u64,
+                counters: port.firmware().timers().counters().with_one_lateness(),
             },
             groups: port
-                .firmware
+                .firmware()
                 .multicast()
                 .groups()
                 .map(|(group, counters, members)| GroupStats {
@@ -151,32 +151,32 @@ impl DataPlane {
                     packets: counts(counters),
                 })
                 .collect(),
-            multicast: counts(&port.firmware.multicast().totals()),
+            multicast: counts(&port.firmware().multicast().totals()),
             multicast_refused: TagRefusal::ALL
                 .iter()
                 .map(|&reason| {
                     (
                         reason.name().to_owned(),
-                        port.firmware.multicast().refusals().of(reason),
+                        port.firmware().multicast().refusals().of(reason),
                     )
                 })
                 .collect(),
             link: LinkStats {
-                to_guest: link(&port.cable.to_guest),
-                from_guest: link(&port.cable.from_guest),
+                to_guest: link(&port.cable().to_guest),
+                from_guest: link(&port.cable().from_guest),
             },
             switch: {
                 let mut counts = counts(switch);
                 counts.insert("dropped".to_owned(), switch.dropped_total());
                 counts
             },
-            copy_engine: loopback::counters(&port.firmware),
+            copy_engine: loopback::counters(port.firmware()),
         }
     }
 }
 
 fn adaptive(port: &Card) -> Vec<AdaptiveStats> {
-    let queues = port.firmware.queues().iter().zip(0..);
+    let queues = port.firmware().queues().iter().zip(0..);
     let states = queues.filter_map(|(rx, queue)| {
         rx.adaptive().map(|state| AdaptiveStats {
             queue,
@@ -188,7 +188,7 @@ fn adaptive(port: &Card) -> Vec<AdaptiveStats> {
 }
 
 fn control(port: &Card) -> Counts {
-    let counters = port.firmware.control_counters();
+    let counters = port.firmware().control_counters();
     let mut counts = counts(counters);
     for code in firmware::control::RefusalCode::ALL {
         counts.insert(

@@ -99,9 +99,9 @@ impl Fabric {
                 .card_index(name)
                 .ok_or_else(|| FabricError::NoSuchPort(name.to_owned()))?;
             let card = plane.card(index);
-            let (switch, switch_port) = (card.attachment.switch, card.attachment.port);
+            let (switch, switch_port) = (card.attachment().switch, card.attachment().port);
             if let Some(change) = change {
-                if card.settings.loopback {
+                if card.settings().loopback {
                     return Err(invalid(format!(
                         "port {name:?} is connected to itself: there is no switch that could have VLANs"
                     )));
@@ -111,7 +111,7 @@ impl Fabric {
                     VlanChange::Default => None,
                 };
                 let vlans = settings.as_ref().map(vlans_from).transpose()?;
-                card.settings.vlans = settings;
+                card.settings_mut().vlans = settings;
                 plane.forwarding.switches[switch]
                     .switch
                     .set_port_vlans(switch_port, vlans);
@@ -226,7 +226,7 @@ impl DataPlane {
         match self.forwarding.switches[switch].switch.egress(port) {
             Some(Egress::Local(_)) => {
                 let card = self.forwarding.switches[switch].card_at(port);
-                self.cards()[card].settings.name.clone()
+                self.cards()[card].name().to_owned()
             }
             Some(Egress::Trunk(trunk)) => {
                 let ends = self

@@ -69,14 +69,14 @@ impl DataPlane {
             Subject::Port(index) => {
                 let port = &self.cards()[index];
                 SettingsEvent::Port {
-                    port: port.settings.name.clone(),
-                    coalesce: CoalescingChange::in_force(&port.firmware),
-                    dma: DmaChange::in_force(&port.firmware),
-                    steering: Box::new(*port.firmware.steering().settings()),
-                    misorder: port.firmware.misorder().settings(),
-                    link: port.settings.link.clone(),
-                    groups: port.settings.groups.clone(),
-                    vlans: port.settings.vlans.clone().map(Box::new),
+                    port: port.settings().name.clone(),
+                    coalesce: CoalescingChange::in_force(port.firmware()),
+                    dma: DmaChange::in_force(port.firmware()),
+                    steering: Box::new(*port.firmware().steering().settings()),
+                    misorder: port.firmware().misorder().settings(),
+                    link: port.settings().link.clone(),
+                    groups: port.settings().groups.clone(),
+                    vlans: port.settings().vlans.clone().map(Box::new),
                 }
             }
             Subject::Group(group) => SettingsEvent::Group {

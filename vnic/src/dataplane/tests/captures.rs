@@ -252,7 +252,7 @@ fn when_its_reader_has_gone_a_capture_has_not_been() {
         ..PortSettings::default()
     };
     let _device = fabric.add_port(switch, settings).expect("a port");
-    let is_captured = || fabric.runner.with(|plane, _| plane.cards()[0].capture.is_some());
+    let is_captured = || fabric.runner.with(|plane, _| plane.cards()[0].capture().is_some());
     let reader = fabric.start_capture(&[], 0).expect("no other capture runs");
     assert!(is_captured());
     assert!(fabric.start_capture(&[], 0).is_err());

@@ -108,5 +108,5 @@ fn a_loopback_card_is_in_no_group_whoever_asks() {
         let refused = rig.plane.change_group(1, 7, true, address, now);
         assert_eq!(refused, Err(firmware::control::GroupRefusal::Loopback));
     }
-    assert!(rig.plane.cards()[1].settings.groups.is_empty());
+    assert!(rig.plane.cards()[1].settings().groups.is_empty());
 }

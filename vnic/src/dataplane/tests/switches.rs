@@ -112,7 +112,7 @@ fn redundant_trunks_carry_a_broadcast_once_and_one_takes_the_others_place() {
         assert_eq!(data(&mut rig, 0), [broadcast(9)], "round {round}");
         assert_eq!((rig.completed(0), rig.completed(guest)), (1, 1));
     }
-    let far = &rig.plane.forwarding.switches[rig.plane.cards()[guest].attachment.switch].switch;
+    let far = &rig.plane.forwarding.switches[rig.plane.cards()[guest].attachment().switch].switch;
     let roles: Vec<_> = far
         .ports()
         .map(|port| far.spanning_tree_port(port).unwrap().role)
@@ -384,7 +384,7 @@ fn only(fabric: &Fabric) -> SwitchInfo {
 fn named_port(name: &str) -> PortSettings {
     PortSettings {
         name: name.to_owned(),
-        ..Rig::new(&[0]).plane.cards()[0].settings.clone()
+        ..Rig::new(&[0]).plane.cards()[0].settings().clone()
     }
 }
 

@@ -315,7 +315,9 @@ fn m_bv10_timers_go_on_in_the_next_process_and_only_for_the_guest_that_armed_the
     for (back_at, is_back, late) in [(50_000, true, false), (250_000, true, true), (50_000, false, false)] {
         let mut new = Rig::new(&[0, 0]);
         new.now = Time::ZERO;
-        new.plane.card(0).timers_set_aside = crate::dataplane::timers::timers_from(&timers, began);
+        new.plane
+            .card(0)
+            .set_timers_aside(crate::dataplane::timers::timers_from(&timers, began));
         run_until(&mut new, back_at);
         let now = new.now;
         new.plane.card(0).resume_timers(is_back, now);

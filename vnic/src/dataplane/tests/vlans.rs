@@ -17,7 +17,7 @@ fn tagged_port(numbers: &[u16]) -> PortVlans {
 }
 
 pub(super) fn set(rig: &mut Rig, guest: usize, vlans: PortVlans) {
-    let at = rig.plane.cards()[guest].attachment;
+    let at = rig.plane.cards()[guest].attachment();
     rig.plane.forwarding.switches[at.switch]
         .switch
         .set_port_vlans(at.port, Some(vlans));

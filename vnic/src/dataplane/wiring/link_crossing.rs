@@ -138,21 +138,21 @@ impl Wiring {
         match hop {
             Hop::FromGuest(index) => {
                 let card = &mut self.cards[index];
-                let at = card.attachment;
+                let at = card.attachment();
                 let stage = Stage::Switch {
                     switch: at.switch,
                     port: at.port,
                 };
-                (stage, &mut card.cable.from_guest)
+                (stage, &mut card.cable_mut().from_guest)
             }
             Hop::Trunk { trunk, from } => self.trunks[trunk].out_of(from),
-            Hop::ToGuest(index) => (Stage::Card(index), &mut self.cards[index].cable.to_guest),
+            Hop::ToGuest(index) => (Stage::Card(index), &mut self.cards[index].cable_mut().to_guest),
         }
     }
 
     fn count_copied(&mut self, hop: Hop, bytes: u64) {
         if let Hop::ToGuest(index) = hop {
-            self.cards[index].counters.copied_bytes += bytes;
+            self.cards[index].counters_mut().copied_bytes += bytes;
         }
     }
 

@@ -229,7 +229,7 @@ impl Wiring {
     /// Shows the capture of the card at `index`, if there is one, what the card sends, as it is on the wire.
     #[inline]
     pub fn capture_sent(&mut self, index: usize, frame: &FrameRef<'_>, segments: &mut SegmentBuffer, now: Time) {
-        if let Some(capture) = &mut self.cards[index].capture {
+        if let Some(capture) = self.cards[index].capture_mut() {
             segments.resolve(frame, |bytes| capture.sent(bytes, now));
         }
     }
@@ -245,10 +245,7 @@ impl Wiring {
         if let Some(sender) = card {
             self.cards[sender].give_back_unfinished();
         }
-        let at_work = self
-            .cards
-            .iter_mut()
-            .position(|card| std::mem::take(&mut card.lifecycle.at_work));
+        let at_work = self.cards.iter_mut().position(Card::take_at_work);
         let Some(blamed) = at_work.or(card) else {
             tracing::error!("an internal error (a panic) outside any port; frames in flight may be lost");
             return;
@@ -267,7 +264,7 @@ impl Wiring {
             self.lose(Hop::ToGuest(index), Loss::PoolShare, 1, now);
             return false;
         };
-        self.cards[index].counters.copied_bytes += u64::from(frame.len);
+        self.cards[index].counters_mut().copied_bytes += u64::from(frame.len);
         self.push_waiting(index, pooled, now)
     }
 }

@@ -14,13 +14,13 @@ impl Wiring {
     /// Puts a frame behind those that wait for the buffers of the guest at `index`. False if too many wait: then it was dropped
     /// and counted.
     pub fn push_waiting(&mut self, index: usize, frame: Pooled, now: Time) -> bool {
-        let waiting = &self.cards[index].waiting;
+        let waiting = self.cards[index].waiting();
         if !waiting.has_room_for(&frame) && !waiting.is_empty() {
             // Room is made, if that can be, before anything is lost.
             self.deliver_waiting(index, now);
         }
         let card = &mut self.cards[index];
-        if !card.waiting.has_room_for(&frame) {
+        if !card.waiting().has_room_for(&frame) {
             let frames = frame.frames_on_wire();
             self.lose(
                 super::Hop::ToGuest(index),
@@ -31,16 +31,16 @@ impl Wiring {
             self.pool.release(frame);
             return false;
         }
-        card.waiting.push_back(frame);
+        card.waiting_mut().push_back(frame);
         true
     }
 
     /// Delivers the frames that wait at a card, in order, as far as there are buffers. True if any left.
     pub fn deliver_waiting(&mut self, index: usize, now: Time) -> bool {
         let mut moved = false;
-        while let Some(frame) = self.cards[index].waiting.pop_front() {
+        while let Some(frame) = self.cards[index].waiting_mut().pop_front() {
             if !self.deliver_waiting_frame(index, &frame, now) {
-                self.cards[index].waiting.push_front(frame);
+                self.cards[index].waiting_mut().push_front(frame);
                 return moved;
             }
             moved = true;
@@ -54,7 +54,7 @@ impl Wiring {
         let card = &mut self.cards[index];
         let mut rest = [Piece::EMPTY];
         let frame = FrameRef::of_bytes(pooled.bytes(), &mut rest, pooled.header, pooled.transit);
-        if !frame.header.suits(card.negotiated.receiver) {
+        if !frame.header.suits(card.receiver_offloads()) {
             // Another driver has the rings than when it was sent.
             self.lose_at_card(index, &frame, Loss::BadOffload, pooled.frames_on_wire(), now);
             return true;
