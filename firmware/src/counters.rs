@@ -54,12 +54,12 @@ impl RxCounters {
         let plain = Reason::ALL.into_iter().filter(|reason| *reason != Reason::Strategy);
         let plain = plain.map(|reason| {
             let counts = (self.decided_for(reason), self.announced_for(reason));
-            (reason.of(StrategyKind::ALL[0]), counts.0, counts.1)
+            (ReasonOf::new(reason, StrategyKind::ALL[0]), counts.0, counts.1)
         });
         let own = StrategyKind::ALL.iter().filter_map(|&strategy| {
             let decided = self.strategy(strategy).decided_for(Reason::Strategy);
             let announced = self.announced_own[strategy.index()];
-            (decided > 0).then_some((Reason::Strategy.of(strategy), decided, announced))
+            (decided > 0).then_some((ReasonOf::new(Reason::Strategy, strategy), decided, announced))
         });
         plain.chain(own)
     }
@@ -145,7 +145,7 @@ mod tests {
     fn reasons_of_records_have_the_names_that_the_card_has() {
         for &strategy in StrategyKind::ALL {
             for reason in Reason::ALL {
-                let named = reason.of(strategy);
+                let named = ReasonOf::new(reason, strategy);
                 assert_eq!(
                     ReasonOf::name_of_code(named.code(), StrategyKind::NAMES),
                     named.to_string()

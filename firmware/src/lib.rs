@@ -33,11 +33,13 @@ pub mod timers;
 pub mod watchdog;
 
 pub use card::{Card, CardConfig, ChangeError, QUEUE_PAIRS_MAX, UnknownQueue};
-pub use coalescing::{AdaptiveState, Coalescing, CoalescingChange, CoalescingError, StrategyKind, UnknownStrategy};
+pub use coalescing::{
+    AdaptiveState, Coalescing, CoalescingChange, CoalescingError, ReasonOf, StrategyKind, UnknownStrategy,
+};
 pub use control::CONTROL_FRAME_MAX;
 pub use counters::{Histogram, RxCounters, RxCounts};
 pub use dma::{DMA_PARALLELISM_MAX, DMA_RATE_BPS_MIN, DMA_SETUP_NS_MAX, DmaChange, DmaError, DmaModel};
-pub use interrupt::{Interrupt, Reason, ReasonOf, UnknownReason};
+pub use interrupt::{Interrupt, Reason, UnknownReason};
 pub use lateness::Lateness;
 pub use misorder::{
     MISORDER_DEGREE_MAX, MISORDER_PARTNERS, Misorder, MisorderChange, MisorderCounters, MisorderDegreeError,

@@ -10,11 +10,13 @@ use crate::{PacketInfo, Reason};
 mod adaptive;
 mod disabled;
 mod open_mx;
+mod reason_of;
 mod registry;
 mod stream;
 mod timeout;
 
 pub use adaptive::AdaptiveState;
+pub use reason_of::ReasonOf;
 pub use registry::{STRATEGY_NAME_MAX, UnknownStrategy};
 
 use adaptive::Adaptive;

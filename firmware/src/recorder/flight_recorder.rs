@@ -5,7 +5,7 @@ use alloc::{boxed::Box, vec::Vec};
 use ether::Time;
 
 use super::{RECORD_LEN, RecordKind, Recorder, what};
-use crate::{Interrupt, StrategyKind};
+use crate::{Interrupt, ReasonOf, StrategyKind};
 
 /// A flight recorder that may be off.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ impl FlightRecorder {
                 sequence,
                 decided_at,
             } = *interrupt;
-            let code = reason.of(strategy).code();
+            let code = ReasonOf::new(reason, strategy).code();
             ring.put(decided_at, what(RecordKind::Raise, code, self.queue, packets), sequence);
         }
     }

@@ -5,7 +5,7 @@
 
 use syn::visit::{self, Visit};
 
-use super::{Finding, exceptions, judge, tree, types::self_type};
+use super::{Finding, exceptions, judge, macros, tree, types::self_type};
 
 /// Methods by which a type is a concept and not only a value.
 const METHODS_MIN: usize = 5;
@@ -29,6 +29,11 @@ impl<'ast> Visit<'ast> for Concepts {
 
     fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
         self.public.extend(is_public(&item.vis).then(|| item.ident.to_string()));
+    }
+
+    fn visit_item_macro(&mut self, item: &'ast syn::ItemMacro) {
+        let types = macros::defined(item).into_iter().filter(|of| of.is_public);
+        self.public.extend(types.map(|of| of.name));
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {

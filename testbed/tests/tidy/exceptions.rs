@@ -182,6 +182,9 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
 
 /// Structs of more than 15 fields.
 pub const WIDE_STRUCTS: &[Exception] = &[
+    exception("fabric/src/link/config.rs FlatLink", OPTIONS),
+    exception("fabric/src/link/config.rs LinkChange", OPTIONS),
+    exception("fabric/src/link/config.rs LinkConfig", OPTIONS),
     exception("fabric/src/stp/port.rs StpPort", STANDARD),
     exception("firmware/src/pipeline.rs Pipeline", NOT_YET),
     exception("guest-driver/authority/src/protocol.rs BoardStatus", RECORD),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
 
-use super::tree::Source;
+use super::{macros, tree::Source};
 
 /// Names from the root of a crate to a module, or to an item in it.
 pub type Path = Vec<String>;
@@ -78,6 +78,9 @@ impl Crate {
             let syn::Item::Mod(child) = item else {
                 names.visit_item(item);
                 names.items.extend(defined(item));
+                if let syn::Item::Macro(item) = item {
+                    names.items.extend(macros::defined(item).into_iter().map(|of| of.name));
+                }
                 continue;
             };
             let name = child.ident.to_string();

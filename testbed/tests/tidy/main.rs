@@ -7,6 +7,7 @@ mod cycles;
 mod exceptions;
 mod functions;
 mod import_graph;
+mod macros;
 mod modules;
 mod tree;
 mod types;

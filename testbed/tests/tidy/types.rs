@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use syn::visit::{self, Visit};
 
-use super::{Finding, exceptions, judge, tree};
+use super::{Finding, exceptions, judge, macros, tree};
 
 /// Named fields of a struct at most: more are parts of their own.
 const FIELDS_MAX: usize = 15;
@@ -51,15 +51,8 @@ impl<'ast> Visit<'ast> for Types {
     }
 
     fn visit_item_macro(&mut self, item: &'ast syn::ItemMacro) {
-        // What a macro like `bitflags!` defines is named in it.
-        let mut words = item.mac.tokens.clone().into_iter().peekable();
-        while let Some(word) = words.next() {
-            if matches!(&word, proc_macro2::TokenTree::Ident(word) if word == "struct" || word == "enum")
-                && let Some(proc_macro2::TokenTree::Ident(name)) = words.peek()
-            {
-                self.defined.push((name.to_string(), 0));
-            }
-        }
+        let types = macros::defined(item).into_iter();
+        self.defined.extend(types.map(|of| (of.name, of.fields)));
     }
 }
 
@@ -121,7 +114,7 @@ fn inherent_methods_of_a_type_stand_in_its_own_file_or_folder() {
     for (path, types) in &of_files {
         for name in &types.with_methods {
             let homes = homes.get(&(crate_of(path), &**name)).map_or(&[][..], Vec::as_slice);
-            // A type that a macro defines is found nowhere, and cannot be defined elsewhere by hand.
+            // A type that a library's macro defines is found nowhere, and cannot be defined elsewhere by hand.
             if !homes.is_empty() && !homes.iter().any(|home| is_beside(home, path)) {
                 findings.push(Finding {
                     place: format!("{path} {name}"),

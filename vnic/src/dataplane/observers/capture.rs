@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ether::{MacAddr, Time, pcapng};
-use firmware::{Interrupt, StrategyKind};
+use firmware::{Interrupt, ReasonOf, StrategyKind};
 
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::segments::SegmentBuffer;
@@ -405,6 +405,6 @@ fn interrupt_comment(interrupt: &Interrupt, strategy: StrategyKind) -> String {
     format!(
         "irq {}: {}, {packets} packet{plural}",
         interrupt.sequence,
-        interrupt.reason.of(strategy)
+        ReasonOf::new(interrupt.reason, strategy)
     )
 }
