@@ -1,5 +1,5 @@
 //! Tests that hold the documentation to its word: the Rust examples in READMEs and in the book are compiled and run, links and
-//! cited documents exist, and the book builds. Commands that need a running lab are tested in `testbed/tests/lab`.
+//! cited documents exist, and the pages made from the code are up to date. Commands that need a running lab are tested in `testbed/tests/lab`.
 #![forbid(unsafe_code)]
 
 /// The Rust code in documents, as doctests.

@@ -8,9 +8,10 @@ use std::{
 };
 
 /// Crates with a README of one page.
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 17] = [
     "fabric",
     "fabric/ether",
+    "fabric/settings",
     "firmware",
     "guest-driver/authority",
     "guest-driver/card-control",
@@ -24,6 +25,7 @@ const CRATES: [&str; 15] = [
     "testbed/agent",
     "testbed/bench",
     "vnic",
+    "vnic/protocol",
 ];
 
 /// Most words of pages that people read first.

@@ -203,7 +203,7 @@ fn check(manifest: &Manifest) -> Result<(), String> {
         return Err("the nodes of the lab and those that were saved differ".to_owned());
     }
     if nodes.is_empty() || nodes.len() > lab::NODES_MAX || saved.collect::<BTreeSet<_>>().len() != nodes.len() {
-        return Err("its nodes are none, too many, or not different".to_owned());
+        return Err("it has no nodes, too many, or two of one name".to_owned());
     }
     for (node, saved) in lab.nodes.iter().zip(nodes) {
         if node.nics.len() > lab::NICS_MAX || node.cpus > lab::CPUS_MAX {

@@ -214,7 +214,7 @@ fn a_save_whose_seal_is_right_is_not_trusted_either() {
         }),
         ("\"\" is no name", |manifest| manifest.lab.name.clear()),
         ("differ", |manifest| manifest.nodes.truncate(1)),
-        ("none, too many", |manifest| {
+        ("it has no nodes, too many", |manifest| {
             manifest.nodes.clear();
             manifest.lab.nodes.clear();
         }),

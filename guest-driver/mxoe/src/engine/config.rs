@@ -161,7 +161,7 @@ pub struct Timing {
     pub rto_max_ns: u64,
     /// The interval at which a connect request is repeated (4.5).
     pub connect_resend_ns: u64,
-    /// A request without an answer is given up after this time (7.5); `set_request_timeout` changes it.
+    /// A request without an answer is given up after this time (7.5); [`super::Engine::set_give_up`] changes it.
     pub give_up_ns: u64,
     /// A pulled frame that waited longer than this in queues shows that too much is asked for at once: other users of
     /// the path, such as IP, wait as long, and get a share of it by what they have in that queue. Between virtual

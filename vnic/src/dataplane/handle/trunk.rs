@@ -105,7 +105,7 @@ impl DataPlane {
         match differs.into_iter().find(|(_, differs)| *differs) {
             None => Ok(()),
             Some((name, _)) => Err(invalid(format!(
-                "a trunk of the aggregate {:?} has other {name} than the first one in it, whose hold for all of them",
+                "a trunk of the aggregate {:?} has other {name} than the first one in it; those of the first hold for all of them",
                 options.aggregate.as_deref().unwrap_or_default()
             ))),
         }
