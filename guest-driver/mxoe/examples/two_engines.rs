@@ -38,7 +38,7 @@ impl Host for Inbox {
                 Verdict::Take(RECEIVE)
             }
             Body::Fragments => Verdict::Take(RECEIVE),
-            Body::Announced(_) => Verdict::Pull {
+            Body::Announced { .. } => Verdict::Pull {
                 receive: RECEIVE,
                 length: arrival.length,
             },

@@ -59,11 +59,11 @@ impl Host for Sink {
                 Verdict::Take(0)
             }
             (Body::Fragments, _) => Verdict::Take(self.open(arrival.length)),
-            (Body::Announced(large), 2 | 3) => {
+            (Body::Announced { large, .. }, 2 | 3) => {
                 self.larges.push((large, arrival.length));
                 Verdict::Take(0)
             }
-            (Body::Announced(_), _) => {
+            (Body::Announced { .. }, _) => {
                 let length = arrival.length.min(3 << 20);
                 let receive = self.open(length);
                 Verdict::Pull { receive, length }
@@ -89,7 +89,7 @@ struct Live {
     in_flight: usize,
     /// What the engine asked for last, and announced last.
     pulls: Vec<Pull>,
-    rndvs: Vec<Rndv>,
+    rndvs: Vec<Rndv<'static>>,
     taken: u64,
     frames: usize,
 }
@@ -207,7 +207,7 @@ impl Live {
             frame.resize(transmit.frame_len(), 0);
             match self.dialect.decode(&frame).expect("what an engine sends can be read").1 {
                 Packet::Pull(pull) => self.pulls.push(pull),
-                Packet::Rndv(rndv) => self.rndvs.push(rndv),
+                Packet::Rndv(rndv) => self.rndvs.push(Rndv { head: &[], ..rndv }),
                 _ => {}
             }
         }
@@ -297,6 +297,7 @@ impl Live {
                 rdma_id: more[10],
                 rdma_seqnum: 23,
                 rdma_offset: u16::from(more[9]) << 4,
+                head: &[],
             }),
             90..=104 => {
                 let rndv = self.rndvs.get(number as usize % self.rndvs.len().max(1));

@@ -3,7 +3,7 @@
 use ether::{EtherType, MacAddr};
 use mxoe::wire::{
     Ack, Connect, ConnectKind, Dialect, Eager, EmitError, Extension, FRAGMENTS_MAX, Head, HostQuery, HostReply, Medium,
-    Mode, NackCode, NackLib, NackMcp, Notify, Packet, PacketType, Preset, Pull, PullReply, PullShapeError, Raw, Rndv,
+    Mode, NackCode, NackLib, NackMcp, Notify, Packet, PacketType, Preset, Pull, PullReply, PullShapeError, RNDV_HEAD_MAX, Raw, Rndv,
     WireError, clear_mark, endpoint_of_pull_magic, is_marked, pull_magic, set_mark,
 };
 use proptest::prelude::*;
@@ -141,6 +141,7 @@ fn packet<'a>(dialect: &Dialect, kind: PacketType, (b, h, w, match_info, at, byt
             rdma_id: b[2],
             rdma_seqnum: b[3],
             rdma_offset: h[2],
+            head: &bytes[..at % (RNDV_HEAD_MAX + 1)],
         }),
         PacketType::Pull => Packet::Pull(Pull {
             dst_endpoint: b[0],

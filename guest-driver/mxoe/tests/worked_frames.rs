@@ -167,6 +167,7 @@ fn packets_that_are_alike_in_all_modes_match_the_worked_frames() {
                 rdma_id: 4,
                 rdma_seqnum: 0x17,
                 rdma_offset: 0,
+                head: &[],
             }),
         );
         check_round_trip(

@@ -1,6 +1,7 @@
 //! The address of a remote endpoint, as one endpoint of this process knows it.
 
 use ether::MacAddr;
+use mxoe::matching::SourceKey;
 
 /// A remote endpoint, as one endpoint of this process knows it: it means nothing to another one. Equal partners have equal
 /// bytes.
@@ -64,6 +65,11 @@ impl Address {
             partner: (second >> 32) as u32,
             session: second as u32,
         }
+    }
+
+    /// Returns the endpoint as matching tells it from others.
+    pub const fn source_key(&self) -> SourceKey {
+        SourceKey::new(MacAddr(self.mac), self.endpoint)
     }
 
     /// Returns the session of the remote endpoint.

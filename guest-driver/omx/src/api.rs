@@ -6,10 +6,10 @@ use ether::MacAddr;
 use mxoe::engine::Counters;
 
 use crate::{
-    Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, Request, RequestKind, Segment, Status, StatusCode,
+    Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, MessageFilter, Request, RequestKind, Segment,
+    SendUntil, Status, StatusCode,
     address::PARTNER_SELF,
     clock,
-    completion::selector,
     core::{Core, INLINE_LEN_MAX, Wanted},
     helper,
     memory::Segments,
@@ -130,6 +130,7 @@ impl Endpoint {
     }
 
     /// Posts a message. `synchronous`: it completes only when it was matched.
+    /// Otherwise as [`SendUntil::Standard`].
     ///
     /// # Safety
     /// The segments must stay valid and unchanged until the request is over, whichever thread takes its completion, or
@@ -145,6 +146,26 @@ impl Endpoint {
         context: u64,
         synchronous: bool,
     ) -> Result<Request, Error> {
+        let until = if synchronous { SendUntil::Matched } else { SendUntil::Standard };
+        // SAFETY: the caller's promise.
+        unsafe { self.isend_until(segments, to, match_info, context, until) }
+    }
+
+    /// Posts a message that completes when the program says.
+    ///
+    /// # Safety
+    /// As [`Endpoint::isend`].
+    ///
+    /// # Errors
+    /// As [`Endpoint::isend`].
+    pub unsafe fn isend_until(
+        &self,
+        segments: &[Segment],
+        to: Address,
+        match_info: u64,
+        context: u64,
+        until: SendUntil,
+    ) -> Result<Request, Error> {
         // SAFETY: the caller's promise is that of `Segments::new`.
         let memory = unsafe { Segments::new(segments) }?;
         let mut core = self.lock();
@@ -152,7 +173,7 @@ impl Endpoint {
             return Err(Error::BadEndpoint);
         }
         let before = core.completions();
-        if !synchronous && let Some(immediate) = core.begin_immediate_send(&memory, to, match_info) {
+        if until.may_be_early() && let Some(immediate) = core.begin_immediate_send(&memory, to, match_info) {
             // The clock, too, is read while the frame is in flight.
             let now = clock::now();
             core.now = now;
@@ -163,7 +184,7 @@ impl Endpoint {
             self.leave();
             return request.map(Request).ok_or(Error::NoResources);
         }
-        self.post_send(core, memory, to, (match_info, context), synchronous)
+        self.post_send(core, memory, to, (match_info, context), until)
     }
 
     /// Posts a send that is no immediate one: it is deferred for a batch, or goes out with all that waits.
@@ -174,14 +195,14 @@ impl Endpoint {
         memory: Segments,
         to: Address,
         (match_info, context): (u64, u64),
-        synchronous: bool,
+        until: SendUntil,
     ) -> Result<Request, Error> {
         let before = core.completions();
         // The engine asks for no time when a short message is posted.
-        let may_do_without = !synchronous && memory.len() as usize <= INLINE_LEN_MAX && to.local_endpoint().is_none();
+        let may_do_without = until.may_be_early() && memory.len() as usize <= INLINE_LEN_MAX && to.local_endpoint().is_none();
         let mut now = (!may_do_without || core.egress.batching().wants_time()).then(clock::now);
         core.now = now.unwrap_or(core.now);
-        let sent = core.send(memory, to, match_info, context, synchronous).map(Request);
+        let sent = core.send(memory, to, match_info, context, until).map(Request);
         let others_deferred = !core.egress.batching().is_empty();
         let watched = self.shared.helped.is_wanted && !core.is_stopped();
         if core.egress.batching_mut().posted(now, watched)
@@ -232,10 +253,13 @@ impl Endpoint {
         match_mask: u64,
         context: u64,
     ) -> Result<Request, Error> {
-        let selector = selector(match_info, match_mask)?;
-        // SAFETY: the caller's promise is that of `Segments::new`.
-        let memory = unsafe { Segments::new(segments) }?;
-        self.post(|core| core.receive(memory, selector, context).map(Request))
+        let filter = MessageFilter {
+            match_info,
+            match_mask,
+            source: None,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.irecv_filtered(segments, filter, context) }
     }
 
     /// Sends and blocks until the buffer may be used again.

@@ -60,6 +60,21 @@ impl Endpoint {
         self.inspect(|core| Ok(core.take_any(selector)))
     }
 
+    /// Makes progress once, and adds completed requests to a list, oldest first, until it has `count_max`.
+    ///
+    /// # Errors
+    /// [`Error::BadEndpoint`].
+    pub fn take_completed(&self, count_max: usize, completed: &mut Vec<(Request, Status)>) -> Result<(), Error> {
+        self.inspect(|core| {
+            while completed.len() < count_max
+                && let Some(taken) = core.take_any(Selector::ANY)
+            {
+                completed.push(taken);
+            }
+            Ok(())
+        })
+    }
+
     /// Takes the oldest completed request whose match information matches, blocking until there is one; `None` after `timeout` or a wakeup.
     ///
     /// # Errors
@@ -109,6 +124,16 @@ impl Endpoint {
     pub fn probe(&self, match_info: u64, match_mask: u64, timeout: Option<Duration>) -> Result<Option<Status>, Error> {
         let selector = selector(match_info, match_mask)?;
         self.blocked(timeout, |core| core.probe(selector))
+    }
+
+    /// Blocks until every message that was sent is acknowledged, fetched or given up, so that the endpoint can be closed
+    /// without loss. False after `timeout` or a wakeup.
+    ///
+    /// # Errors
+    /// [`Error::BadEndpoint`].
+    pub fn wait_delivered(&self, timeout: Duration) -> Result<bool, Error> {
+        let found = self.blocked(Some(timeout), |core| core.is_delivered().then_some(()))?;
+        Ok(found.is_some())
     }
 
     fn blocked<T>(

@@ -28,7 +28,7 @@ use crate::{
     number::OpenNumber,
     peers::{EndpointPeers, SharedPeers},
     shared::{Descriptors, Guarded, Helped, Shared},
-    store::Store,
+    store::{HEAD_LEN, Store},
 };
 
 /// The length of an endpoint's receive ring in bytes, as the authority sets it up by default.
@@ -84,6 +84,7 @@ impl<'a> EndpointBuilder<'a> {
         config.timing.ack_messages_max = options.ack_messages_max;
         config.limits.zombies = options.early_completed_max;
         config.rndv_threshold = options.rndv_threshold.min(preset.sizes().medium_len_max());
+        config.announced_head_len = if options.announces_head { HEAD_LEN as u8 } else { 0 };
         let port_fd = port
             .as_fd()
             .try_clone_to_owned()
@@ -144,6 +145,7 @@ impl<'a> EndpointBuilder<'a> {
             rndv_threshold: options.shared_rndv_threshold.min(PAYLOAD_LEN_MAX as u32),
             give_up_ns: this.config.timing.give_up_ns,
             single_copy: options.single_copy,
+            announces_head: options.announces_head,
         };
         let local = Local::new(local, Arc::clone(&session), opened.visits)?;
         let watched = local.watched().map_err(Error::system("watch other programs"))?;
@@ -170,7 +172,7 @@ impl<'a> EndpointBuilder<'a> {
             partner: PARTNER_SELF,
             session: self.config.session,
         };
-        let mut store = Store::new(options.unexpected_bytes_max, self.config.seed);
+        let mut store = Store::new(options.unexpected_bytes_max, self.config.seed, own);
         store.copies.keep_registrations(options.registrations_kept);
         let mut engine = Engine::new(self.config, self.peers);
         for (what, every) in &options.packet_loss {

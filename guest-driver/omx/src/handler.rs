@@ -93,9 +93,9 @@ pub(crate) fn run<'a>(endpoint: &'a Endpoint, mut core: Locked<'a>) -> Locked<'a
                     memory.read(&mut data);
                     Some(data)
                 }
-                UnexpBody::Partial(..) | UnexpBody::Large(_) | UnexpBody::LargeLocal(_) => None,
+                UnexpBody::Partial { .. } | UnexpBody::Large { .. } | UnexpBody::LargeLocal(_) => None,
             };
-            (message.source, message.match_info, message.length, data)
+            (message.source, message.envelope.match_info, message.length, data)
         }) else {
             // A receive was posted meanwhile and took it.
             continue;

@@ -31,6 +31,7 @@ mod endpoint;
 mod endpoint_builder;
 mod environment;
 mod error;
+mod filter;
 mod handler;
 mod helper;
 mod local;
@@ -53,9 +54,13 @@ pub use copies::CopyEngine;
 pub use endpoint::Endpoint;
 pub use environment::{flag, say, verbose};
 pub use error::{Error, StatusCode};
+pub use filter::{Claim, FoundMessage, MessageFilter};
 pub use handler::{Action, FailureHandler, Handler, Unexpected};
 pub use memory::{SEGMENTS_MAX, Segment};
-pub use mxoe::engine::{Counter, Counters};
+pub use mxoe::{
+    engine::{Counter, Counters},
+    matching::SourceKey,
+};
 pub use options::{EndpointOptions, Waiting};
-pub use request::{Request, RequestKind, Status};
+pub use request::{Request, RequestKind, SendUntil, Status};
 pub use warnings::show_warnings;

@@ -46,6 +46,9 @@ pub struct EndpointOptions {
     pub connects_for_all: bool,
     /// A signal that the program handles ends a blocking call as if its time were over.
     pub signals_end_waits: bool,
+    /// The announcement of a large message carries its first eight bytes, so that a probe tells them of every message: for
+    /// a protocol above with a header of its own. Both ends set it.
+    pub announces_head: bool,
     /// Longest message sent eagerly to other hosts, in bytes; bounded by what the sizes on the wire allow.
     pub rndv_threshold: u32,
     /// Longest message sent eagerly to endpoints of this host, in bytes, at most 32 KiB.
@@ -103,6 +106,7 @@ impl Default for EndpointOptions {
             progress: flag(&["OMX_PROGRESS"], true),
             connects_for_all: flag(&["OMX_CONNECT_POLLALL"], false),
             signals_end_waits: flag(&["OMX_WAITINTR"], false),
+            announces_head: false,
             rndv_threshold: number(&["OMX_RNDV_THRESHOLD"], INLINE_LEN_MAX, u32::MAX).unwrap_or(RNDV_THRESHOLD),
             shared_rndv_threshold: number(
                 &["OMX_SHARED_RNDV_THRESHOLD"],

@@ -45,6 +45,26 @@ pub enum RequestKind {
     Connect,
 }
 
+/// When a send completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendUntil {
+    /// When its bytes are safe elsewhere or arrived; a message to the endpoint itself when it is matched, as in MX.
+    Standard,
+    /// When its bytes are safe elsewhere or arrived, also those of a message to the endpoint itself.
+    Buffered,
+    /// When the other endpoint has acknowledged it; one on this host when it is in memory that both share.
+    Acknowledged,
+    /// When it is matched.
+    Matched,
+}
+
+impl SendUntil {
+    /// Whether the send may complete before the other endpoint has said anything.
+    pub(crate) const fn may_be_early(self) -> bool {
+        matches!(self, Self::Standard | Self::Buffered)
+    }
+}
+
 /// How a request ended, or what a probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {

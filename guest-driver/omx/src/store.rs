@@ -5,11 +5,11 @@ use std::io::IoSlice;
 
 use mxoe::{
     engine::{Arrival, Body, Host, LargeId, PartnerId, Token, Verdict},
-    matching::{MatchTable, UnexpectedId},
+    matching::{Envelope, MatchTable, SourceKey, UnexpectedId},
 };
 
 use crate::{
-    StatusCode,
+    Address, StatusCode,
     copies::Copies,
     memory::Segments,
     request::{Requests, State},
@@ -27,9 +27,29 @@ const TRANSFER: Token = 1 << 63;
 #[derive(Debug)]
 pub(crate) struct Unexp {
     pub(crate) source: Source,
-    pub(crate) match_info: u64,
+    pub(crate) envelope: Envelope,
     pub(crate) length: u32,
     pub(crate) body: UnexpBody,
+}
+
+/// The first bytes of a message, which a probe tells.
+pub(crate) const HEAD_LEN: usize = 8;
+
+impl Unexp {
+    /// Returns the first bytes of the message, zeros beyond its end. `None`: they are still to arrive.
+    pub(crate) fn head(&self) -> Option<[u8; HEAD_LEN]> {
+        let mut head = [0; HEAD_LEN];
+        let len = HEAD_LEN.min(self.length as usize);
+        match &self.body {
+            UnexpBody::Whole(data) | UnexpBody::Own(_, data) => head[..len].copy_from_slice(&data[..len]),
+            UnexpBody::Partial { data, has_head, .. } if *has_head => head[..len].copy_from_slice(&data[..len]),
+            UnexpBody::Partial { .. } => return None,
+            UnexpBody::Large { head: announced, .. } => head = *announced,
+            UnexpBody::LargeLocal(large) => head = large.head,
+            UnexpBody::OwnInPlace(_, memory) => memory.read(&mut head[..len]),
+        }
+        Some(head)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +82,8 @@ pub(crate) struct LocalLarge {
     pub(crate) withdrawn: u32,
     /// The addresses and lengths of the bytes.
     pub(crate) list: Box<[(u64, u64)]>,
+    /// The first bytes, if the other side announced them.
+    pub(crate) head: [u8; HEAD_LEN],
 }
 
 /// The fate of an announced message.
@@ -85,8 +107,17 @@ const ANNOUNCED_BYTES: usize = 64;
 pub(crate) enum UnexpBody {
     Whole(Box<[u8]>),
     /// The message still arrives, under the name of a transfer.
-    Partial(Key, Box<[u8]>),
-    Large(LargeId),
+    Partial {
+        transfer: Key,
+        data: Box<[u8]>,
+        /// The first fragment is there.
+        has_head: bool,
+    },
+    Large {
+        id: LargeId,
+        /// The first bytes, if the other side announced them.
+        head: [u8; HEAD_LEN],
+    },
     /// The message is in another program of this host.
     LargeLocal(LocalLarge),
     /// The message is from the endpoint itself: the send completes when it is matched.
@@ -134,10 +165,12 @@ pub(crate) struct Store {
     pub(crate) has_handler: bool,
     /// Copies that must be finished before a frame goes back to the port.
     pub(crate) copies: Copies,
+    /// The endpoint itself.
+    own: Address,
 }
 
 impl Store {
-    pub(crate) fn new(unexpected_bytes_max: u64, seed: u64) -> Self {
+    pub(crate) fn new(unexpected_bytes_max: u64, seed: u64, own: Address) -> Self {
         Self {
             table: MatchTable::new(unexpected_bytes_max, seed),
             requests: Requests::new(),
@@ -145,6 +178,20 @@ impl Store {
             unseen: Vec::new(),
             has_handler: false,
             copies: Copies::default(),
+            own,
+        }
+    }
+
+    /// Returns what matching knows of a message from an endpoint of this host.
+    #[inline]
+    pub(crate) const fn local_envelope(&self, source: Source, match_info: u64) -> Envelope {
+        let endpoint = match source {
+            Source::Local { endpoint, .. } => endpoint,
+            Source::Own | Source::Partner { .. } => self.own.endpoint,
+        };
+        Envelope {
+            match_info,
+            source: Some(SourceKey::new(self.own.mac(), endpoint)),
         }
     }
 
@@ -261,7 +308,8 @@ impl Store {
         length: u32,
         read: impl Fn(u32, &mut dyn FnMut(u32, &[u8])),
     ) -> bool {
-        if let Some(request) = self.table.posted.take(match_info) {
+        let envelope = self.local_envelope(source, match_info);
+        if let Some(request) = self.table.posted.take(envelope) {
             let wanted = self.matched(request, source, match_info, length);
             if let Some(entry) = self.requests.get_mut(request) {
                 read(wanted, &mut |at, data| entry.memory.write(at, data));
@@ -275,7 +323,7 @@ impl Store {
         let mut data = Vec::with_capacity(length as usize);
         read(length, &mut |_, more| data.extend_from_slice(more));
         let body = UnexpBody::Whole(data.into_boxed_slice());
-        self.keep(source, match_info, length, body, length as usize)
+        self.keep(source, envelope, length, body, length as usize)
     }
 
     /// Takes the announcement of a long message from another endpoint of this host.
@@ -286,26 +334,27 @@ impl Store {
         length: u32,
         large: LocalLarge,
     ) -> LocalArrival {
-        if let Some(request) = self.table.posted.take(match_info) {
+        let envelope = self.local_envelope(source, match_info);
+        if let Some(request) = self.table.posted.take(envelope) {
             let wanted = self.matched(request, source, match_info, length);
             return LocalArrival::Matched { request, wanted, large };
         }
         let bytes = ANNOUNCED_BYTES + size_of_val(&*large.list);
-        if self.keep(source, match_info, length, UnexpBody::LargeLocal(large), bytes) {
+        if self.keep(source, envelope, length, UnexpBody::LargeLocal(large), bytes) {
             LocalArrival::Kept
         } else {
             LocalArrival::Refused
         }
     }
 
-    fn keep(&mut self, source: Source, match_info: u64, length: u32, body: UnexpBody, bytes: usize) -> bool {
+    fn keep(&mut self, source: Source, envelope: Envelope, length: u32, body: UnexpBody, bytes: usize) -> bool {
         let message = Unexp {
             source,
-            match_info,
+            envelope,
             length,
             body,
         };
-        let Ok(id) = self.table.unexpected.add(match_info, bytes as u64, message) else {
+        let Ok(id) = self.table.unexpected.add(envelope, bytes as u64, message) else {
             return false;
         };
         if self.has_handler {
@@ -338,7 +387,7 @@ impl Store {
                 return Verdict::Take(0);
             }
             Body::Fragments => false,
-            Body::Announced(_) => true,
+            Body::Announced { .. } => true,
         };
         let wanted = self.matched(request, source, arrival.match_info, arrival.length);
         match self.transfers.insert(Transfer::Receive { request, pulled }) {
@@ -362,17 +411,28 @@ impl Store {
                     return Verdict::Refuse;
                 };
                 let memory = vec![0; arrival.length as usize].into_boxed_slice();
-                (UnexpBody::Partial(key, memory), arrival.length as usize, Some(key))
+                let body = UnexpBody::Partial {
+                    transfer: key,
+                    data: memory,
+                    has_head: false,
+                };
+                (body, arrival.length as usize, Some(key))
             }
-            Body::Announced(large) => (UnexpBody::Large(large), 0, None),
+            Body::Announced { large, head: announced } => {
+                let mut head = [0; HEAD_LEN];
+                let len = announced.len().min(HEAD_LEN);
+                head[..len].copy_from_slice(&announced[..len]);
+                (UnexpBody::Large { id: large, head }, 0, None)
+            }
         };
+        let envelope = envelope(&arrival);
         let message = Unexp {
             source: Source::of(&arrival),
-            match_info: arrival.match_info,
+            envelope,
             length: arrival.length,
             body,
         };
-        match self.table.unexpected.add(arrival.match_info, bytes as u64, message) {
+        match self.table.unexpected.add(envelope, bytes as u64, message) {
             Ok(id) => {
                 if self.has_handler {
                     self.unseen.push(id);
@@ -392,10 +452,19 @@ impl Store {
     }
 }
 
+/// Returns what matching knows of a message from another host.
+#[inline]
+const fn envelope(arrival: &Arrival<'_>) -> Envelope {
+    Envelope {
+        match_info: arrival.match_info,
+        source: Some(arrival.source),
+    }
+}
+
 impl Host for Store {
     #[inline]
     fn arrive(&mut self, arrival: Arrival<'_>) -> Verdict {
-        match self.table.posted.take(arrival.match_info) {
+        match self.table.posted.take(envelope(&arrival)) {
             Some(request) => self.arrive_posted(request, arrival),
             None => self.arrive_unexpected(arrival),
         }
@@ -424,11 +493,12 @@ impl Host for Store {
             }
             Some(Transfer::Unexpected { id: Some(id) }) => {
                 if let Some(Unexp {
-                    body: UnexpBody::Partial(_, memory),
+                    body: UnexpBody::Partial { data: memory, has_head, .. },
                     ..
                 }) = self.table.unexpected.get_mut(*id)
                 {
                     let at = offset as usize;
+                    *has_head |= at == 0;
                     if let Some(place) = memory.get_mut(at..at + data.len()) {
                         place.copy_from_slice(data);
                     }

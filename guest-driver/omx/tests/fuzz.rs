@@ -156,6 +156,7 @@ impl Peers {
                 rdma_id: number as u8,
                 rdma_seqnum: 23,
                 rdma_offset: 0,
+                head: &[],
             }),
             62..66 => {
                 let rndv = self.rndvs.get(number as usize % self.rndvs.len().max(1));

@@ -23,6 +23,9 @@ pub struct Config {
     pub extension: Option<Extension>,
     /// The longest message that is sent eagerly, in bytes: 128 … the largest medium message (3.1).
     pub rndv_threshold: u32,
+    /// The announcement of a large message carries so many of its first bytes, at most 120: for a protocol above whose
+    /// header a receiver needs before it receives. 0 is what Open-MX does.
+    pub announced_head_len: u8,
     /// Bounds of queues and memory.
     pub limits: Limits,
     /// Times of the protocol.
@@ -54,6 +57,7 @@ impl Config {
                 preset: preset_code,
             }),
             rndv_threshold: RNDV_THRESHOLD,
+            announced_head_len: 0,
             limits: Limits::DEFAULT,
             timing: Timing::DEFAULT,
             data_path: DataPathChoice::Fixed(DataPath::WithMessages),

@@ -190,9 +190,11 @@ impl<P: Peers> Engine<P> {
     /// Describes the sender of a message of this partner for the host.
     #[inline]
     fn sender(&self, slot: u32) -> Sender {
+        let partner = &self.partners[slot];
         Sender {
             partner: PartnerId(slot),
-            session: self.partners[slot].conversation.forward(),
+            session: partner.conversation.forward(),
+            source: partner.address.source_key(),
         }
     }
 
@@ -242,7 +244,7 @@ impl<P: Peers> Engine<P> {
     }
 
     /// Accepts the next message in order, which announces a large one.
-    fn accept_rndv<H: Host>(&mut self, now: Time, slot: u32, p: &Rndv, host: &mut H) -> Outcome {
+    fn accept_rndv<H: Host>(&mut self, now: Time, slot: u32, p: &Rndv<'_>, host: &mut H) -> Outcome {
         let conversation = &self.partners[slot].conversation;
         let announced = Large::announced(slot, conversation.epoch(), p);
         let Some(large) = self.transfers_in.announce(announced) else {
@@ -252,9 +254,10 @@ impl<P: Peers> Engine<P> {
         let verdict = host.arrive(Arrival {
             partner: from.partner,
             session: from.session,
+            source: from.source,
             match_info: p.match_info,
             length: p.msg_length,
-            body: Body::Announced(large),
+            body: Body::Announced { large, head: p.head },
         });
         match verdict {
             Verdict::Refuse => {

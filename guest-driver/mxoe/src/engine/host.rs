@@ -4,7 +4,10 @@
 use ether::MacAddr;
 
 use super::seq::Seq;
-use crate::wire::{Extension, NackCode};
+use crate::{
+    matching::SourceKey,
+    wire::{Extension, NackCode},
+};
 
 /// The caller's name for one of its requests or buffers. The engine hands it back and never interprets it.
 pub type Token = u64;
@@ -62,6 +65,8 @@ pub struct Arrival<'a> {
     /// The session of the partner's endpoint: an answer to this message names it, whatever happens to the partner
     /// meanwhile.
     pub session: u32,
+    /// The partner's endpoint, for matching.
+    pub source: SourceKey,
     /// Match information.
     pub match_info: u64,
     /// Bytes of the whole message.
@@ -79,7 +84,13 @@ pub enum Body<'a> {
     Fragments,
     /// A large message, to be answered by [`Verdict::Pull`] now, or by [`super::Engine::pull`] or
     /// [`super::Engine::decline`] later.
-    Announced(LargeId),
+    Announced {
+        /// The name for the answer.
+        large: LargeId,
+        /// The first bytes of the message, where the sender puts them into its announcement
+        /// ([`super::Config::announced_head_len`]).
+        head: &'a [u8],
+    },
 }
 
 /// The host's decision about a message.

@@ -200,6 +200,11 @@ impl<P: Peers> Engine<P> {
             && self.partners.iter().all(|partner| partner.ack_pending() == 0)
     }
 
+    /// Whether every message that was sent is over: acknowledged, fetched, or given up.
+    pub fn is_delivered(&self) -> bool {
+        self.transmitter.is_idle() && self.transfers_out.is_idle()
+    }
+
     /// Whether nothing is to be sent or reported now, unless an acknowledgement that came in ([`Engine::is_settled`])
     /// makes room for more.
     #[inline]

@@ -12,6 +12,7 @@ use super::{
     seq::Seq,
     transfers::path::TransferPath,
 };
+use crate::matching::SourceKey;
 
 /// The address of a remote endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,14 @@ pub(super) struct PartnerAddress {
     pub endpoint: u8,
     /// The index of the endpoint's peer in our table.
     pub peer: u16,
+}
+
+impl PartnerAddress {
+    /// Returns the endpoint as matching tells it from others.
+    #[inline]
+    pub(super) const fn source_key(&self) -> SourceKey {
+        SourceKey::new(self.mac, self.endpoint)
+    }
 }
 
 /// One remote endpoint. It has a record for each part of the engine, which only that part reads.

@@ -358,7 +358,7 @@ impl<P: Peers> Engine<P> {
         self.emit_with(head, &Packet::Medium(medium), payload, counter, out)
     }
 
-    fn emit_rndv(&mut self, head: &Head, at: u32, piggyack: u16, region: u8, out: &mut [u8]) -> Option<Transmit> {
+    fn emit_rndv(&mut self, head: &Head, at: u32, piggyack: u16, region: u8, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
         let message = self.transmitter.get(at)?;
         let p = &self.partners[message.partner];
         let rndv = Rndv {
@@ -372,7 +372,16 @@ impl<P: Peers> Engine<P> {
             rdma_id: region,
             rdma_seqnum: self.transfers_out.use_counter(region)?,
             rdma_offset: 0,
+            head: &[],
         };
-        self.emit(head, &Packet::Rndv(rndv), Counter::SendRndv, out)
+        let payload = Payload {
+            token: message.token,
+            offset: 0,
+            len: message.length.min(self.config.announced_head_len.into()),
+        };
+        if payload.len == 0 {
+            return self.emit(head, &Packet::Rndv(rndv), Counter::SendRndv, out);
+        }
+        self.emit_with(head, &Packet::Rndv(rndv), payload, Counter::SendRndv, out)
     }
 }

@@ -2,7 +2,12 @@
 //! posts, cancels, delivers and completes is the caller's business.
 //!
 //! A message with information *m* matches a receive (MI, MM) when (*m* AND MM) = MI. Receives are matched in the order of
-//! posting, unexpected messages in the order of arrival.
+//! posting, unexpected messages in the order of arrival. Beyond MX, a receive may take messages of one source only, as MPI
+//! over libfabric asks for ([`Filter`]).
+
+use core::num::NonZero;
+
+use ether::MacAddr;
 
 mod posted;
 mod unexpected;
@@ -49,6 +54,66 @@ impl Selector {
     #[inline]
     pub const fn matches(self, match_info: u64) -> bool {
         match_info & self.mask == self.info
+    }
+}
+
+/// An endpoint of the network, as matching tells it from others: its hardware address and its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceKey(NonZero<u64>);
+
+impl SourceKey {
+    /// Makes the key of an endpoint.
+    pub const fn new(mac: MacAddr, endpoint: u8) -> Self {
+        // One more bit, so that no endpoint has the key 0.
+        Self(NonZero::<u64>::MIN.saturating_add(mac.to_u64() << 8 | endpoint as u64))
+    }
+
+    const fn word(source: Option<Self>) -> u64 {
+        match source {
+            Some(Self(word)) => word.get(),
+            None => 0,
+        }
+    }
+}
+
+/// What matching knows of a message: its match information, and where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// Match information.
+    pub match_info: u64,
+    /// The endpoint that sent the message. `None`: no receive for one source takes it.
+    pub source: Option<SourceKey>,
+}
+
+impl From<u64> for Envelope {
+    fn from(match_info: u64) -> Self {
+        Self {
+            match_info,
+            source: None,
+        }
+    }
+}
+
+/// The messages that a receive or a probe takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// The match information.
+    pub selector: Selector,
+    /// The only source of the messages, or `None` for any.
+    pub source: Option<SourceKey>,
+}
+
+impl From<Selector> for Filter {
+    fn from(selector: Selector) -> Self {
+        Self { selector, source: None }
+    }
+}
+
+impl Filter {
+    /// Whether the receive takes this message.
+    #[inline]
+    pub fn takes(self, message: Envelope) -> bool {
+        self.selector.matches(message.match_info) && (self.source.is_none() || self.source == message.source)
     }
 }
 

@@ -1,11 +1,12 @@
-//! Posted receives. Receives with the same mask form a class that is looked up by hash; a message asks each class once and
-//! takes the receive that was posted first. With one mask (every MPI uses two or three) nothing is linear.
+//! Posted receives. Receives with the same mask, and for one source or for any, form a class that is looked up by hash; a
+//! message asks each class once and takes the receive that was posted first. With one mask (every MPI uses two or three)
+//! nothing is linear.
 
 use alloc::vec::Vec;
 
 use hashbrown::HashMap;
 
-use super::Selector;
+use super::{Envelope, Filter, SourceKey};
 use crate::engine::{
     hash::Keyed,
     slab::{NIL, Slab},
@@ -23,7 +24,7 @@ pub struct PostedId {
 
 #[derive(Debug)]
 struct Entry<R> {
-    selector: Selector,
+    filter: Filter,
     /// Counts postings: the lowest goes first.
     order: u64,
     next: u32,
@@ -42,22 +43,38 @@ struct Queue {
 #[derive(Clone, Copy, Debug)]
 struct Class {
     mask: u64,
+    /// All bits if the receives are for one source each, none if they are for any.
+    source_mask: u64,
     count: u32,
 }
+
+/// The mask, the match information, and the source or 0 that the receives of a queue share.
+type QueueKey = (u64, u64, u64);
 
 /// Receives that wait for a message.
 #[derive(Debug)]
 pub struct Posted<R> {
     entries: Slab<Entry<R>>,
     classes: Vec<Class>,
-    /// The queues by class and match information.
-    queues: HashMap<(u64, u64), Queue, Keyed>,
+    /// The queues by class, match information and source.
+    queues: HashMap<QueueKey, Queue, Keyed>,
     /// One queue is outside the table, even when it is empty: a program that posts one receive after the other for
     /// messages of one kind needs no hash.
-    outside: ((u64, u64), Queue),
+    outside: (QueueKey, Queue),
     /// Receives of no class, in order.
     others: Queue,
     order_next: u64,
+}
+
+impl Class {
+    /// Whether receives of this kind belong to the class.
+    fn holds(&self, filter: Filter) -> bool {
+        self.mask == filter.selector.mask() && self.source_mask == source_mask(filter)
+    }
+}
+
+const fn source_mask(filter: Filter) -> u64 {
+    if filter.source.is_some() { u64::MAX } else { 0 }
 }
 
 const EMPTY: Queue = Queue { head: NIL, tail: NIL };
@@ -68,7 +85,7 @@ impl<R> Posted<R> {
             entries: Slab::new(u32::MAX - 1),
             classes: Vec::new(),
             queues: HashMap::with_hasher(Keyed::new(seed)),
-            outside: ((0, 0), EMPTY),
+            outside: ((0, 0, 0), EMPTY),
             others: EMPTY,
             order_next: 0,
         }
@@ -85,19 +102,20 @@ impl<R> Posted<R> {
     }
 
     /// Adds a receive behind those posted before. O(1).
-    pub fn post(&mut self, selector: Selector, value: R) -> Option<PostedId> {
+    pub fn post(&mut self, filter: impl Into<Filter>, value: R) -> Option<PostedId> {
+        let filter = filter.into();
         if self.entries.is_full() {
             return None;
         }
-        let hashed = self.enter_class(selector.mask());
+        let hashed = self.enter_class(filter);
         let queue = if hashed {
-            make_queue(&mut self.queues, &mut self.outside, key(selector))
+            make_queue(&mut self.queues, &mut self.outside, key(filter))
         } else {
             &mut self.others
         };
         let previous = queue.tail;
         let slot = self.entries.insert(Entry {
-            selector,
+            filter,
             order: self.order_next,
             next: NIL,
             previous,
@@ -119,14 +137,14 @@ impl<R> Posted<R> {
 
     /// Takes out the first receive that matches a message. O(number of distinct masks).
     #[inline]
-    pub fn take(&mut self, match_info: u64) -> Option<R> {
-        let slot = self.find(match_info)?;
+    pub fn take(&mut self, message: impl Into<Envelope>) -> Option<R> {
+        let slot = self.find(message.into())?;
         self.remove(slot)
     }
 
-    /// Returns the receive that a message with this information would take.
-    pub fn peek(&self, match_info: u64) -> Option<&R> {
-        let slot = self.find(match_info)?;
+    /// Returns the receive that a message would take.
+    pub fn peek(&self, message: impl Into<Envelope>) -> Option<&R> {
+        let slot = self.find(message.into())?;
         self.entries.get(slot).map(|entry| &entry.value)
     }
 
@@ -140,14 +158,15 @@ impl<R> Posted<R> {
     }
 
     #[inline]
-    fn find(&self, match_info: u64) -> Option<u32> {
+    fn find(&self, message: Envelope) -> Option<u32> {
         let mut best = NIL;
         let mut best_order = u64::MAX;
         for class in &self.classes {
             if class.count == 0 {
                 continue;
             }
-            let key = (class.mask, match_info & class.mask);
+            let source = SourceKey::word(message.source) & class.source_mask;
+            let key = (class.mask, message.match_info & class.mask, source);
             let queue = if self.outside.0 == key {
                 &self.outside.1
             } else if let Some(queue) = self.queues.get(&key) {
@@ -167,7 +186,7 @@ impl<R> Posted<R> {
             if entry.order >= best_order {
                 break;
             }
-            if entry.selector.matches(match_info) {
+            if entry.filter.takes(message) {
                 best = at;
                 break;
             }
@@ -196,11 +215,11 @@ impl<R> Posted<R> {
         if let Some(class) = self
             .classes
             .iter_mut()
-            .find(|class| class.mask == entry.selector.mask())
+            .find(|class| class.holds(entry.filter))
         {
             class.count -= 1;
         }
-        let key = key(entry.selector);
+        let key = key(entry.filter);
         let queue = if self.outside.0 == key {
             Some(&mut self.outside.1)
         } else if entry.next == NIL && entry.previous == NIL {
@@ -220,11 +239,11 @@ impl<R> Posted<R> {
         Some(entry.value)
     }
 
-    /// Counts a receive in its mask's class. False: too many masks are in use.
-    fn enter_class(&mut self, mask: u64) -> bool {
+    /// Counts a receive in its class. False: too many are in use.
+    fn enter_class(&mut self, filter: Filter) -> bool {
         let mut unused = None;
         for (at, class) in self.classes.iter_mut().enumerate() {
-            if class.mask == mask {
+            if class.holds(filter) {
                 class.count += 1;
                 return true;
             }
@@ -232,7 +251,11 @@ impl<R> Posted<R> {
                 unused = Some(at);
             }
         }
-        let class = Class { mask, count: 1 };
+        let class = Class {
+            mask: filter.selector.mask(),
+            source_mask: source_mask(filter),
+            count: 1,
+        };
         match unused {
             Some(at) => self.classes[at] = class,
             None if self.classes.len() < CLASSES_MAX => self.classes.push(class),
@@ -245,9 +268,9 @@ impl<R> Posted<R> {
 /// Returns the queue of this class and match information, and makes it if there is none.
 #[inline]
 fn make_queue<'a>(
-    queues: &'a mut HashMap<(u64, u64), Queue, Keyed>,
-    outside: &'a mut ((u64, u64), Queue),
-    key: (u64, u64),
+    queues: &'a mut HashMap<QueueKey, Queue, Keyed>,
+    outside: &'a mut (QueueKey, Queue),
+    key: QueueKey,
 ) -> &'a mut Queue {
     // An empty table has no other queue for these.
     if outside.0 != key && outside.1.head == NIL && queues.is_empty() {
@@ -260,6 +283,7 @@ fn make_queue<'a>(
     }
 }
 
-fn key(selector: Selector) -> (u64, u64) {
-    (selector.mask(), selector.info())
+const fn key(filter: Filter) -> QueueKey {
+    let Filter { selector, source } = filter;
+    (selector.mask(), selector.info(), SourceKey::word(source))
 }

@@ -3,7 +3,7 @@
 
 use hashbrown::HashMap;
 
-use super::Selector;
+use super::{Envelope, Filter};
 use crate::engine::{
     hash::Keyed,
     slab::{NIL, Slab},
@@ -22,10 +22,12 @@ pub struct UnexpectedId {
 
 #[derive(Debug)]
 struct Entry<U> {
-    match_info: u64,
+    envelope: Envelope,
     bytes: u64,
     all: Links,
     same: Links,
+    /// No receive finds the message: a program has it by its name.
+    claimed: bool,
     value: U,
 }
 
@@ -105,11 +107,11 @@ impl<U> Unexpected<U> {
     ///
     /// # Errors
     /// The value back if there is no room: the message is to be refused, so that it is not acknowledged.
-    pub fn add(&mut self, match_info: u64, data_bytes: u64, value: U) -> Result<UnexpectedId, U> {
+    pub fn add(&mut self, message: impl Into<Envelope>, data_bytes: u64, value: U) -> Result<UnexpectedId, U> {
         if !self.has_room(data_bytes) {
             return Err(value);
         }
-        Ok(self.insert(match_info, data_bytes, value))
+        Ok(self.insert(message.into(), data_bytes, value))
     }
 
     /// Adds a message whose data stay with its sender, also where there is no room for others: the caller bounds how
@@ -117,19 +119,20 @@ impl<U> Unexpected<U> {
     ///
     /// # Errors
     /// The value back if as many messages wait as can be named.
-    pub fn add_beyond(&mut self, match_info: u64, value: U) -> Result<UnexpectedId, U> {
+    pub fn add_beyond(&mut self, message: impl Into<Envelope>, value: U) -> Result<UnexpectedId, U> {
         if self.entries.is_full() {
             return Err(value);
         }
-        Ok(self.insert(match_info, 0, value))
+        Ok(self.insert(message.into(), 0, value))
     }
 
-    fn insert(&mut self, match_info: u64, data_bytes: u64, value: U) -> UnexpectedId {
+    fn insert(&mut self, envelope: Envelope, data_bytes: u64, value: U) -> UnexpectedId {
         let bytes = data_bytes.saturating_add(ENTRY_BYTES);
         self.bytes = self.bytes.saturating_add(bytes);
-        let same = self.same.entry(match_info).or_insert(EMPTY);
+        let same = self.same.entry(envelope.match_info).or_insert(EMPTY);
         let entry = Entry {
-            match_info,
+            envelope,
+            claimed: false,
             bytes,
             all: Links {
                 next: NIL,
@@ -162,8 +165,8 @@ impl<U> Unexpected<U> {
 
     /// Takes out the oldest message that a receive matches, unless that one is [undecided](Self::begin_to_decide), or another receive
     /// waits for that already: it came first.
-    pub fn take(&mut self, selector: Selector) -> Option<U> {
-        let slot = self.find(selector)?;
+    pub fn take(&mut self, filter: impl Into<Filter>) -> Option<U> {
+        let slot = self.find(filter.into())?;
         self.passed |= slot == self.undecided;
         if self.passed {
             return None;
@@ -171,12 +174,22 @@ impl<U> Unexpected<U> {
         self.take_slot(slot)
     }
 
+    /// Claims the oldest message that a receive would match: from now on no receive finds it, but it is there under its
+    /// name until it is [removed](Self::remove). `None` also as long as that message is [undecided](Self::begin_to_decide).
+    pub fn claim(&mut self, filter: impl Into<Filter>) -> Option<UnexpectedId> {
+        let slot = self.find(filter.into()).filter(|slot| *slot != self.undecided)?;
+        self.unlink(slot);
+        let generation = self.entries.generation(slot);
+        self.entries.get_mut(slot)?.claimed = true;
+        Some(UnexpectedId { slot, generation })
+    }
+
     /// Returns the oldest message that a receive would match, with its match information. `None` also as long as that
     /// message is [undecided](Self::begin_to_decide).
-    pub fn peek(&self, selector: Selector) -> Option<(u64, &U)> {
-        let slot = self.find(selector).filter(|slot| *slot != self.undecided)?;
+    pub fn peek(&self, filter: impl Into<Filter>) -> Option<(u64, &U)> {
+        let slot = self.find(filter.into()).filter(|slot| *slot != self.undecided)?;
         let entry = self.entries.get(slot)?;
-        Some((entry.match_info, &entry.value))
+        Some((entry.envelope.match_info, &entry.value))
     }
 
     /// Marks a message whose receiver is being decided elsewhere: until [`Self::decided`] no receive finds it, nor a
@@ -228,52 +241,63 @@ impl<U> Unexpected<U> {
         }
     }
 
-    fn find(&self, selector: Selector) -> Option<u32> {
-        if selector.mask() == u64::MAX {
-            return self.same.get(&selector.info()).map(|queue| queue.head);
-        }
-        let mut at = self.all.head;
+    fn find(&self, filter: Filter) -> Option<u32> {
+        let exact = filter.selector.mask() == u64::MAX;
+        let mut at = if exact {
+            self.same.get(&filter.selector.info())?.head
+        } else {
+            self.all.head
+        };
         while let Some(entry) = self.entries.get(at) {
-            if selector.matches(entry.match_info) {
+            if filter.takes(entry.envelope) {
                 return Some(at);
             }
-            at = entry.all.next;
+            at = if exact { entry.same.next } else { entry.all.next };
         }
         None
     }
 
     fn take_slot(&mut self, slot: u32) -> Option<U> {
+        if !self.entries.get(slot)?.claimed {
+            self.unlink(slot);
+        }
         let entry = self.entries.remove(slot)?;
         if slot == self.undecided {
             self.undecided = NIL;
         }
         self.bytes -= entry.bytes;
-        match self.entries.get_mut(entry.all.previous) {
-            Some(before) => before.all.next = entry.all.next,
-            None => self.all.head = entry.all.next,
-        }
-        match self.entries.get_mut(entry.all.next) {
-            Some(after) => after.all.previous = entry.all.previous,
-            None => self.all.tail = entry.all.previous,
-        }
-        if entry.same.next == NIL && entry.same.previous == NIL {
-            self.same.remove(&entry.match_info);
-            return Some(entry.value);
-        }
-        if let Some(before) = self.entries.get_mut(entry.same.previous) {
-            before.same.next = entry.same.next;
-        }
-        if let Some(after) = self.entries.get_mut(entry.same.next) {
-            after.same.previous = entry.same.previous;
-        }
-        if let Some(queue) = self.same.get_mut(&entry.match_info) {
-            if entry.same.previous == NIL {
-                queue.head = entry.same.next;
-            }
-            if entry.same.next == NIL {
-                queue.tail = entry.same.previous;
-            }
-        }
         Some(entry.value)
+    }
+
+    /// Takes a message out of both queues. It stays under its name.
+    fn unlink(&mut self, slot: u32) {
+        let Some(entry) = self.entries.get(slot) else { return };
+        let (all, same, match_info) = (entry.all, entry.same, entry.envelope.match_info);
+        match self.entries.get_mut(all.previous) {
+            Some(before) => before.all.next = all.next,
+            None => self.all.head = all.next,
+        }
+        match self.entries.get_mut(all.next) {
+            Some(after) => after.all.previous = all.previous,
+            None => self.all.tail = all.previous,
+        }
+        if same.next == NIL && same.previous == NIL {
+            self.same.remove(&match_info);
+            return;
+        }
+        if let Some(before) = self.entries.get_mut(same.previous) {
+            before.same.next = same.next;
+        }
+        if let Some(after) = self.entries.get_mut(same.next) {
+            after.same.previous = same.previous;
+        }
+        if let Some(queue) = self.same.get_mut(&match_info) {
+            if same.previous == NIL {
+                queue.head = same.next;
+            }
+            if same.next == NIL {
+                queue.tail = same.previous;
+            }
+        }
     }
 }

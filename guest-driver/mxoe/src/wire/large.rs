@@ -4,7 +4,7 @@ use super::Sizes;
 
 /// Announces a large message (6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rndv {
+pub struct Rndv<'a> {
     /// Endpoint the message is for.
     pub dst_endpoint: u8,
     /// Endpoint it comes from.
@@ -25,6 +25,8 @@ pub struct Rndv {
     pub rdma_seqnum: u8,
     /// Byte offset in the region.
     pub rdma_offset: u16,
+    /// The first bytes of the message, if the sender puts them here. Open-MX sends none, and takes no notice of them.
+    pub head: &'a [u8],
 }
 
 /// Requests one block of a large message (6.2). The ranges are the sender's claim: see [`Pull::frames`].

@@ -143,9 +143,10 @@ conversions! {
         dst_endpoint, src_endpoint, seqnum, piggyack, match_info, session, frag_seqnum, frag_pipeline;
         length: 0, data: &[]
     }
-    RndvLayout = Rndv {
+    RndvLayout = Rndv<'_> {
         dst_endpoint, src_endpoint, seqnum, piggyack, match_info, session,
-        msg_length, rdma_id, rdma_seqnum, rdma_offset
+        msg_length, rdma_id, rdma_seqnum, rdma_offset;
+        head: &[]
     }
     PullWireLayout => Pull {
         dst_endpoint, src_endpoint, session, total_length, rdma_id, rdma_seqnum, rdma_offset, handle, magic,

@@ -57,6 +57,8 @@ pub const SESSION_NONE: u32 = 0xffff_ffff;
 pub const TINY_DATA_MAX: usize = 32;
 /// Most data bytes of a SMALL (5.2).
 pub const SMALL_DATA_MAX: usize = 128;
+/// The bytes of the message that an announcement may carry, at most: its eight own bytes count, too.
+pub const RNDV_HEAD_MAX: usize = SMALL_DATA_MAX - 8;
 /// A receiver can distinguish at most so many fragments: its bitmap has 32 bits (section 3).
 pub const FRAGMENTS_MAX: u32 = 32;
 /// Longest host name, its terminating zero included (9.3).
@@ -86,7 +88,7 @@ pub enum Packet<'a> {
     /// One fragment of a medium message (5.3).
     Medium(Medium<'a>),
     /// Rendezvous: announces a large message (6.1).
-    Rndv(Rndv),
+    Rndv(Rndv<'a>),
     /// Requests one block of a large message (6.2).
     Pull(Pull),
     /// One frame of a requested block (6.3).
@@ -128,6 +130,7 @@ impl<'a> Packet<'a> {
         match self {
             Self::Tiny(p) | Self::Small(p) => p.data,
             Self::Medium(p) => p.data,
+            Self::Rndv(p) => p.head,
             Self::PullReply(p) => p.data,
             Self::HostReply(p) => p.name,
             Self::Raw(p) => p.payload,

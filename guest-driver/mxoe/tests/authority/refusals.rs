@@ -58,6 +58,7 @@ fn sequenced(dst_endpoint: u8) -> [Packet<'static>; 5] {
             rdma_id: 0,
             rdma_seqnum: 0,
             rdma_offset: 0,
+            head: &[],
         }),
         Packet::Notify(Notify {
             dst_endpoint,

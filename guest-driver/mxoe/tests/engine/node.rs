@@ -135,13 +135,13 @@ impl Host for Program {
             ..
         } = arrival;
         let expected = self.table.posted.peek(match_info).is_some();
-        let data_bytes = if matches!(body, Body::Announced(_)) { 0 } else { length };
+        let data_bytes = if matches!(body, Body::Announced { .. }) { 0 } else { length };
         if !expected {
             let entry = UnexpectedEntry {
                 partner,
                 match_info,
                 what: match body {
-                    Body::Announced(large) => Unexpected::Large(large, length),
+                    Body::Announced { large, .. } => Unexpected::Large(large, length),
                     _ => Unexpected::Data,
                 },
             };
@@ -154,8 +154,8 @@ impl Host for Program {
         }
         self.matched.push((partner, match_info));
         match body {
-            Body::Announced(_) if !expected => Verdict::Take(0),
-            Body::Announced(_) => Verdict::Pull {
+            Body::Announced { .. } if !expected => Verdict::Take(0),
+            Body::Announced { .. } => Verdict::Pull {
                 receive: self.buffer(partner, match_info, length as usize),
                 length,
             },

@@ -214,7 +214,7 @@ impl Script {
         }
     }
 
-    pub fn rndv(&self, seqnum: u16, msg_length: u32) -> Rndv {
+    pub fn rndv(&self, seqnum: u16, msg_length: u32) -> Rndv<'static> {
         Rndv {
             dst_endpoint: 1,
             src_endpoint: PEER_ENDPOINT,
@@ -226,6 +226,7 @@ impl Script {
             rdma_id: 3,
             rdma_seqnum: 23,
             rdma_offset: 0,
+            head: &[],
         }
     }
 

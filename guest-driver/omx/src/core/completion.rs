@@ -2,7 +2,7 @@
 
 use mxoe::{
     engine::{Event, PartnerId},
-    matching::Selector,
+    matching::{Filter, Selector},
 };
 
 use super::Core;
@@ -23,16 +23,21 @@ impl Core {
     }
 
     /// Describes the first matching unexpected message.
-    pub(crate) fn probe(&self, selector: Selector) -> Option<Status> {
-        let (match_info, message) = self.store.table.unexpected.peek(selector)?;
-        Some(Status {
+    pub(crate) fn probe(&self, filter: impl Into<Filter>) -> Option<Status> {
+        let (_, message) = self.store.table.unexpected.peek(filter)?;
+        Some(self.describe(message))
+    }
+
+    /// Describes an unexpected message.
+    pub(crate) fn describe(&self, message: &Unexp) -> Status {
+        Status {
             code: StatusCode::Success,
             address: self.address(message.source),
-            match_info,
+            match_info: message.envelope.match_info,
             length: message.length,
             transferred: message.length,
             context: 0,
-        })
+        }
     }
 
     /// Cancels a receive without a message or a connect without an answer, and returns whether it could.
@@ -169,9 +174,9 @@ impl Core {
                         local.resume();
                     }
                 } else if let Some(message) = self.store.table.unexpected.get_mut(id)
-                    && let UnexpBody::Partial(_, memory) = &mut message.body
+                    && let UnexpBody::Partial { data, .. } = &mut message.body
                 {
-                    message.body = UnexpBody::Whole(std::mem::take(memory));
+                    message.body = UnexpBody::Whole(std::mem::take(data));
                 }
             }
             Transfer::Unexpected { id: None } | Transfer::Send { .. } => {}
@@ -183,8 +188,8 @@ impl Core {
             |message: &Unexp| matches!(message.source, Source::Partner { partner: of, .. } if of == partner);
         let transfers = &mut self.store.transfers;
         self.store.table.unexpected.remove_if(of_partner, |message| {
-            if let UnexpBody::Partial(key, _) = message.body {
-                transfers.remove(key);
+            if let UnexpBody::Partial { transfer, .. } = message.body {
+                transfers.remove(transfer);
             }
         });
         if let Some(local) = &mut self.local {

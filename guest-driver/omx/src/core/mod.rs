@@ -139,6 +139,11 @@ impl Core {
         }
     }
 
+    /// Whether every message that was sent is over: acknowledged, fetched, or given up.
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.engine.is_delivered() && self.local.as_ref().is_none_or(Local::is_delivered)
+    }
+
     /// Sends the last frames of the endpoint.
     pub(crate) fn finish(&mut self) {
         if self.closed {

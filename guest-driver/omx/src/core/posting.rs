@@ -2,13 +2,13 @@
 
 use mxoe::{
     engine::{PartnerId, Posted, SendError, SendOptions},
-    matching::Selector,
+    matching::Filter,
     wire::SESSION_NONE,
 };
 
 use super::Core;
 use crate::{
-    Address, Error, Request, StatusCode,
+    Address, Error, Request, SendUntil, StatusCode,
     address::PARTNER_SELF,
     memory::Segments,
     request::RequestKind,
@@ -42,7 +42,7 @@ impl Core {
         to: Address,
         match_info: u64,
         context: u64,
-        synchronous: bool,
+        until: SendUntil,
     ) -> Option<Key> {
         let length = memory.len();
         self.progress.sent();
@@ -62,7 +62,7 @@ impl Core {
                 target,
                 request,
                 memory,
-                (match_info, synchronous),
+                (match_info, until == SendUntil::Matched),
             );
             return Some(request);
         }
@@ -71,13 +71,13 @@ impl Core {
             return Some(request);
         }
         let posted = if to.partner == PARTNER_SELF {
-            self.send_to_own(request, memory, match_info)
+            self.send_to_own(request, memory, match_info, until)
         } else {
             match self.engine.partner_at(to.partner as usize) {
-                Some(partner) if length as usize <= INLINE_LEN_MAX && !synchronous => {
+                Some(partner) if length as usize <= INLINE_LEN_MAX && until.may_be_early() => {
                     self.send_inline(request, &memory, partner, match_info)
                 }
-                Some(partner) => self.send_bulk(request, memory, partner, match_info, synchronous),
+                Some(partner) => self.send_bulk(request, memory, partner, match_info, until),
                 None => Err(SendError::NotConnected),
             }
         };
@@ -214,7 +214,7 @@ impl Core {
         memory: Segments,
         partner: PartnerId,
         match_info: u64,
-        synchronous: bool,
+        until: SendUntil,
     ) -> Result<(), SendError> {
         let length = memory.len();
         let transfer = Transfer::Send {
@@ -223,8 +223,8 @@ impl Core {
         };
         let key = self.store.transfers.insert(transfer).ok_or(SendError::TooMany)?;
         let options = SendOptions {
-            synchronous,
-            copyable: self.posting.copies_mediums,
+            synchronous: until == SendUntil::Matched,
+            copyable: self.posting.copies_mediums && until.may_be_early(),
         };
         let posted = self
             .engine
@@ -258,16 +258,24 @@ impl Core {
         }
     }
 
-    /// Posts a message to the endpoint itself. It is complete when it is matched. Until then its bytes are kept, as
-    /// long as there is room; otherwise they stay with the program, and the send is not buffered.
-    fn send_to_own(&mut self, request: Key, memory: Segments, match_info: u64) -> Result<(), SendError> {
+    /// Posts a message to the endpoint itself. As in MX, it is complete when it is matched, unless the program asks for
+    /// less. Until then its bytes are kept, as long as there is room; otherwise they stay with the program, and the send
+    /// is not buffered.
+    fn send_to_own(
+        &mut self,
+        request: Key,
+        memory: Segments,
+        match_info: u64,
+        until: SendUntil,
+    ) -> Result<(), SendError> {
         let length = memory.len();
+        let envelope = self.store.local_envelope(Source::Own, match_info);
         // A receive that waits for an older message comes first.
         let table = &mut self.store.table;
         let receive = if table.unexpected.is_awaited() {
             None
         } else {
-            table.posted.take(match_info)
+            table.posted.take(envelope)
         };
         let in_place = receive.is_none() && !table.unexpected.has_room(length.into());
         let body = if in_place {
@@ -282,7 +290,7 @@ impl Core {
         };
         let message = Unexp {
             source: Source::Own,
-            match_info,
+            envelope,
             length,
             body,
         };
@@ -293,13 +301,16 @@ impl Core {
         let unexpected = &mut self.store.table.unexpected;
         let added = if in_place {
             // There are no more of them than requests.
-            unexpected.add_beyond(match_info, message)
+            unexpected.add_beyond(envelope, message)
         } else {
-            unexpected.add(match_info, length.into(), message)
+            unexpected.add(envelope, length.into(), message)
         };
         let id = added.map_err(|_| SendError::TooMany)?;
         if self.store.has_handler {
             self.store.unseen.push(id);
+        }
+        if !in_place && matches!(until, SendUntil::Buffered | SendUntil::Acknowledged) {
+            self.early(request);
         }
         Ok(())
     }
@@ -318,7 +329,8 @@ impl Core {
     }
 
     /// Posts a receive.
-    pub(crate) fn receive(&mut self, memory: Segments, selector: Selector, context: u64) -> Result<Key, Error> {
+    pub(crate) fn receive(&mut self, memory: Segments, filter: Filter, context: u64) -> Result<Key, Error> {
+        let selector = filter.selector;
         if selector.mask() & self.posting.context_mask != self.posting.context_mask {
             return Err(Error::BadMaskForContextId);
         }
@@ -330,13 +342,13 @@ impl Core {
         if let Some(entry) = self.store.requests.get_mut(request) {
             entry.memory = memory;
         }
-        if let Some(message) = self.store.table.unexpected.take(selector) {
+        if let Some(message) = self.store.table.unexpected.take(filter) {
             self.give(request, message);
             // Messages that were refused for want of room are presented again.
             self.resume();
             return Ok(request);
         }
-        let Some(posted) = self.store.table.posted.post(selector, request) else {
+        let Some(posted) = self.store.table.posted.post(filter, request) else {
             self.store.requests.remove(request);
             return Err(Error::NoResources);
         };
@@ -373,10 +385,10 @@ impl Core {
     pub(crate) fn give(&mut self, request: Key, message: Unexp) {
         let wanted = self
             .store
-            .matched(request, message.source, message.match_info, message.length);
+            .matched(request, message.source, message.envelope.match_info, message.length);
         match message.body {
             UnexpBody::Whole(data) => self.store.receive_whole(request, &data),
-            UnexpBody::Partial(key, data) => {
+            UnexpBody::Partial { transfer: key, data, .. } => {
                 // What is not there yet arrives in its place.
                 if let Some(entry) = self.store.requests.get_mut(request) {
                     entry.memory.write(0, &data);
@@ -386,7 +398,7 @@ impl Core {
                     None => self.store.received(request, StatusCode::Unreachable, 0),
                 }
             }
-            UnexpBody::Large(large) => {
+            UnexpBody::Large { id: large, .. } => {
                 let key = self.store.transfers.insert(Transfer::Receive { request, pulled: true });
                 let pulled = key.map(|key| self.engine.pull(self.now, large, transfer_token(key), wanted));
                 if let Some(limit_ns) = self.store.requests.get(request).and_then(|entry| entry.give_up_ns) {

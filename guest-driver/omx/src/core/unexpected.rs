@@ -10,7 +10,7 @@ impl Core {
             return;
         };
         match message.body {
-            UnexpBody::Large(large) => {
+            UnexpBody::Large { id: large, .. } => {
                 // Gone: its sender is, too.
                 let _ = self.engine.decline(large);
             }
@@ -19,8 +19,8 @@ impl Core {
                     local.decline(&mut self.store, &large);
                 }
             }
-            UnexpBody::Partial(key, _) => {
-                self.store.transfers.remove(key);
+            UnexpBody::Partial { transfer, .. } => {
+                self.store.transfers.remove(transfer);
             }
             // The handler had all of it.
             UnexpBody::Own(request, _) | UnexpBody::OwnInPlace(request, _) => {
@@ -39,7 +39,7 @@ impl Core {
         let posted = &mut table.posted;
         table.unexpected.remove_if(
             |message| {
-                let request = posted.take(message.match_info);
+                let request = posted.take(message.envelope);
                 requests.extend(request);
                 request.is_some()
             },

@@ -12,6 +12,7 @@ macro_rules! scope {
             frames: &mut $local.frames,
             session: $local.options.session,
             key: $local.options.key,
+            announces_head: $local.options.announces_head,
         }
     };
 }
@@ -78,6 +79,8 @@ pub(crate) struct LocalOptions {
     pub(crate) give_up_ns: u64,
     /// Long messages are read from the other program's memory where the system allows it.
     pub(crate) single_copy: bool,
+    /// The announcement of a long message carries its first bytes.
+    pub(crate) announces_head: bool,
 }
 
 pub(crate) struct Local {
@@ -343,6 +346,11 @@ impl Local {
             offset: 0,
             wanted,
         });
+    }
+
+    /// Whether every message was handed over, and every long one fetched.
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.pairs.iter().all(Pair::is_delivered)
     }
 
     /// Declines an announced message.

@@ -46,7 +46,7 @@ impl Host for Sink {
         match arrival.body {
             Body::Whole(_) => self.received += 1,
             Body::Fragments => {}
-            Body::Announced(_) => {
+            Body::Announced { .. } => {
                 return Verdict::Pull {
                     receive: 1,
                     length: arrival.length,

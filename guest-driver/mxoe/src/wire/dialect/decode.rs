@@ -264,12 +264,14 @@ fn medium<'a>(body: &'a [u8], dialect: &Dialect) -> Result<Medium<'a>, WireError
     }
 }
 
-fn rndv(body: &[u8]) -> Result<Rndv, WireError> {
-    let (l, _) = split::<RndvLayout>(body)?;
-    if l.length.get() < RNDV_LEN {
-        return Err(WireError::BadLength);
-    }
-    Ok(l.into())
+fn rndv(body: &[u8]) -> Result<Rndv<'_>, WireError> {
+    let (l, rest) = split::<RndvLayout>(body)?;
+    let head_len = l.length.get().checked_sub(RNDV_LEN).ok_or(WireError::BadLength)?;
+    Ok(Rndv {
+        // Open-MX does not look at what the length says beyond its minimum, so frames without these bytes are good.
+        head: rest.get(..head_len.into()).unwrap_or_default(),
+        ..l.into()
+    })
 }
 
 fn pull(body: &[u8], dialect: &Dialect) -> Result<Pull, WireError> {

@@ -6,7 +6,7 @@ use super::decode::{INNER_LEN, RNDV_LEN, TRUC_ACK};
 use crate::wire::{
     Ack, Connect, ConnectKind, Dialect, EXTENSION_WORD, Eager, FRAME_LEN_MIN, HEAD_LEN, HEADER_LEN_MAX,
     HOST_NAME_LEN_MAX, Head, HostReply, MARK, Medium, Mode, NackCode, NackLib, NackMcp, Packet, PacketType, Pull,
-    PullReply, RAW_FRAME_LEN_MAX, Rndv, SMALL_DATA_MAX, TINY_DATA_MAX,
+    PullReply, RAW_FRAME_LEN_MAX, RNDV_HEAD_MAX, Rndv, SMALL_DATA_MAX, TINY_DATA_MAX,
     layout::{
         ConnectLayout, EagerLayout, HostLayout, MediumLayout, NackLibLayout, NackMcpLayout, NotifyLayout,
         PullNativeLayout, PullReplyLayout, PullWireLayout, RndvLayout, TrucLayout,
@@ -124,6 +124,7 @@ impl Dialect {
                         Mode::Native => p.frag_pipeline == 0,
                     }
             }
+            Packet::Rndv(_) => data_len <= RNDV_HEAD_MAX,
             Packet::PullReply(_) => data_len <= u16::MAX.into(),
             Packet::NackLib(p) => p.code != NackCode::BadRdmaWindow,
             _ => true,
@@ -146,7 +147,7 @@ impl Dialect {
             Packet::Connect(p) => body.copy_from_slice(connect(p).as_bytes()),
             Packet::Tiny(p) | Packet::Small(p) => body.copy_from_slice(eager(p, data_len).as_bytes()),
             Packet::Medium(p) => body.copy_from_slice(self.medium(p, data_len).as_bytes()),
-            Packet::Rndv(p) => body.copy_from_slice(rndv(p).as_bytes()),
+            Packet::Rndv(p) => body.copy_from_slice(rndv(p, data_len).as_bytes()),
             Packet::Pull(p) => self.pull(p, body).ok_or(EmitError::Unencodable(PacketType::Pull))?,
             Packet::PullReply(p) => body.copy_from_slice(pull_reply(p, data_len).as_bytes()),
             Packet::Notify(p) => body.copy_from_slice(NotifyLayout::from(p).as_bytes()),
@@ -277,9 +278,10 @@ fn eager(p: &Eager<'_>, data_len: usize) -> EagerLayout {
     }
 }
 
-fn rndv(p: &Rndv) -> RndvLayout {
+fn rndv(p: &Rndv<'_>, head_len: usize) -> RndvLayout {
     RndvLayout {
-        length: RNDV_LEN.into(),
+        // At most 128: checked before.
+        length: (RNDV_LEN + head_len as u16).into(),
         ..p.into()
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         ring::{Broken, RECORDS_MAX, Record},
     },
     memory::SEGMENTS_MAX,
-    store::{LocalArrival, LocalLarge},
+    store::{HEAD_LEN, LocalArrival, LocalLarge},
 };
 
 impl Pair {
@@ -248,10 +248,12 @@ impl Pair {
         if id <= self.incoming.announced_last {
             return Err(Broken);
         }
-        if record.len as usize > SEGMENTS_MAX * 16 || !record.len.is_multiple_of(16) {
+        if record.len as usize > SEGMENTS_MAX * 16 + HEAD_LEN || !record.len.is_multiple_of(8) {
             return Err(Broken);
         }
         let words = self.rings.messages_in.payload_words(record);
+        // Behind the pairs, one word more has the first bytes.
+        let head = words.chunks_exact(2).remainder().first().map_or([0; HEAD_LEN], |word| word.to_ne_bytes());
         let list: Box<[(u64, u64)]> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
         // Each is at most 4 GiB, so the sum cannot wrap.
         if list.iter().any(|(_, len)| *len > u32::MAX.into())
@@ -264,6 +266,7 @@ impl Pair {
             id,
             withdrawn,
             list,
+            head,
         };
         let before = std::mem::replace(&mut self.incoming.announced_last, id);
         match scope.store.announced_local(source, match_info, length, large) {

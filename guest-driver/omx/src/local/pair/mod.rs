@@ -24,7 +24,7 @@ use crate::{
     StatusCode,
     memory::{SEGMENTS_MAX, Segments},
     slab::Key,
-    store::{LocalLarge, Source, Store},
+    store::{HEAD_LEN, LocalLarge, Source, Store},
 };
 
 /// This many records are handled before what they cause is written.
@@ -77,6 +77,8 @@ pub(in crate::local) struct Scope<'a> {
     pub(in crate::local) frames: &'a mut VecDeque<(u8, Vec<u8>)>,
     pub(in crate::local) session: u32,
     pub(in crate::local) key: u32,
+    /// The announcement of a long message carries its first bytes.
+    pub(in crate::local) announces_head: bool,
 }
 
 /// A message to be written to the ring.
@@ -328,11 +330,16 @@ impl Pair {
             requests.complete_send(waiting.request, StatusCode::Success, length);
             return None;
         }
-        let list: Vec<u64> = waiting
+        let mut list: Vec<u64> = waiting
             .memory
             .addresses()
             .flat_map(|(address, len)| [address, len])
             .collect();
+        if scope.announces_head {
+            let mut head = [0; HEAD_LEN];
+            waiting.memory.read(&mut head[..HEAD_LEN.min(length as usize)]);
+            list.push(u64::from_ne_bytes(head));
+        }
         let id = self.outgoing.announced_count + 1;
         let record = Record {
             kind: ANNOUNCE,
@@ -400,6 +407,11 @@ impl Pair {
             words: [id, pull.wanted.into(), 0],
         });
         scope.counters.count(Counter::SharedPull);
+    }
+
+    /// Whether every message was handed over, and every long one fetched.
+    pub(in crate::local) fn is_delivered(&self) -> bool {
+        self.ended || (self.outgoing.waiting.is_empty() && self.outgoing.announced.is_empty() && !self.has_answers())
     }
 
     fn has_answers(&self) -> bool {

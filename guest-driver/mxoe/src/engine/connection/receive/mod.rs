@@ -18,6 +18,7 @@ use crate::{
         seq::Seq,
         slab::{NIL, Slab},
     },
+    matching::SourceKey,
     wire::{Medium, Packet, Sizes},
 };
 
@@ -61,6 +62,8 @@ pub(in crate::engine) struct Sender {
     pub partner: PartnerId,
     /// The session of its endpoint.
     pub session: u32,
+    /// Its endpoint, for matching.
+    pub source: SourceKey,
 }
 
 /// The data that every received packet needs.
@@ -115,6 +118,7 @@ impl Receiver {
         let verdict = host.arrive(Arrival {
             partner: from.partner,
             session: from.session,
+            source: from.source,
             match_info: p.match_info,
             length: p.length,
             body: if whole { Body::Whole(p.data) } else { Body::Fragments },

@@ -130,6 +130,7 @@ impl ReceiveState {
         let verdict = host.arrive(Arrival {
             partner: from.partner,
             session: from.session,
+            source: from.source,
             match_info: p.match_info,
             length: p.data.len() as u32,
             body: Body::Whole(p.data),

@@ -40,7 +40,7 @@ pub(in crate::engine) struct Large {
 }
 
 impl Large {
-    pub(in crate::engine) const fn announced(partner: u32, epoch: u32, p: &Rndv) -> Self {
+    pub(in crate::engine) const fn announced(partner: u32, epoch: u32, p: &Rndv<'_>) -> Self {
         Self {
             partner,
             epoch,

@@ -1,0 +1,154 @@
+//! An operation of a program between its posting and its end, with the memory that it needs.
+
+use std::{ffi::c_void, ptr};
+
+use omx::{MessageFilter, Request, Segment};
+
+/// Every message begins with so many bytes of the provider.
+pub(super) const PREFIX_LEN: usize = 8;
+/// A message of up to so many bytes, the prefix among them, is put together in one piece: the library copies such a
+/// message when it is posted.
+pub(super) const SMALL_LEN_MAX: usize = 128;
+
+/// The prefix of a message: four bytes of immediate data, then whether there are any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Prefix(pub(super) [u8; PREFIX_LEN]);
+
+impl Prefix {
+    pub(super) const fn new(data: Option<u64>) -> Self {
+        let word = match data {
+            // A program gives four bytes: more are not offered.
+            Some(data) => data & 0xffff_ffff | 1 << 32,
+            None => 0,
+        };
+        Self(word.to_le_bytes())
+    }
+
+    pub(super) const fn data(self) -> Option<u64> {
+        let word = u64::from_le_bytes(self.0);
+        if word >> 32 == 0 { None } else { Some(word & 0xffff_ffff) }
+    }
+}
+
+/// The memory of an operation that the library reads or writes: the prefix, and a small message behind it.
+type Scratch = [u8; SMALL_LEN_MAX];
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Send,
+    Receive,
+    /// A buffer that takes one message after the other: `used` of its bytes are taken.
+    MultiReceive { used: usize },
+}
+
+/// An operation that goes on.
+pub(super) struct Operation {
+    pub(super) kind: Kind,
+    /// The program's name for it.
+    pub(super) context: *mut c_void,
+    /// The flags of its completion.
+    pub(super) flags: u64,
+    /// The program wants to see its completion.
+    pub(super) is_visible: bool,
+    /// The first piece of the program's memory.
+    pub(super) buffer: *mut c_void,
+    /// The pieces of the program's memory.
+    pub(super) pieces: Vec<Segment>,
+    /// The messages that a receive takes.
+    pub(super) filter: MessageFilter,
+    /// The bytes of a receive's memory.
+    pub(super) room: usize,
+    /// The request of the library, once it is posted.
+    pub(super) request: Option<Request>,
+    /// The bytes of an injected message that is not small.
+    pub(super) copy: Vec<u8>,
+    scratch: *mut Scratch,
+}
+
+// SAFETY: the pointers are the program's, which promises that they may be used by any thread until the operation is over,
+// or to memory of the operation's own.
+unsafe impl Send for Operation {}
+
+impl Operation {
+    pub(super) fn new() -> Self {
+        Self {
+            kind: Kind::Send,
+            context: ptr::null_mut(),
+            flags: 0,
+            is_visible: false,
+            buffer: ptr::null_mut(),
+            pieces: Vec::new(),
+            filter: MessageFilter::ANY,
+            room: 0,
+            request: None,
+            copy: Vec::new(),
+            scratch: Box::into_raw(Box::new([0; SMALL_LEN_MAX])),
+        }
+    }
+
+    /// Returns the bytes of the program's memory.
+    pub(super) fn len(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.len as usize).sum()
+    }
+
+    /// Returns the piece of memory with the prefix and `len` bytes behind it.
+    pub(super) fn scratch(&self, len: usize) -> Segment {
+        debug_assert!(PREFIX_LEN + len <= SMALL_LEN_MAX);
+        Segment {
+            ptr: self.scratch.cast(),
+            len: (PREFIX_LEN + len) as u32,
+        }
+    }
+
+    /// Writes the prefix of a message to be sent.
+    pub(super) fn set_prefix(&mut self, prefix: Prefix) {
+        // SAFETY: the scratch memory is this operation's own, and nothing of it is posted now.
+        unsafe { self.scratch.cast::<[u8; PREFIX_LEN]>().write(prefix.0) };
+    }
+
+    /// Reads the prefix of a message that was received.
+    pub(super) fn prefix(&self) -> Prefix {
+        // SAFETY: as above: the request that wrote it is over.
+        Prefix(unsafe { self.scratch.cast::<[u8; PREFIX_LEN]>().read() })
+    }
+
+    /// Puts a small message together behind the prefix.
+    ///
+    /// # Safety
+    /// The pieces can be read, and are no longer than fits.
+    pub(super) unsafe fn gather(&mut self) {
+        let mut at = PREFIX_LEN;
+        for piece in &self.pieces {
+            let len = piece.len as usize;
+            // SAFETY: the caller's promise; the scratch memory is this operation's own.
+            unsafe { ptr::copy_nonoverlapping(piece.ptr.cast_const(), self.scratch.cast::<u8>().add(at), len) };
+            at += len;
+        }
+    }
+
+    /// Copies the program's bytes, which become the operation's pieces.
+    ///
+    /// # Safety
+    /// The pieces can be read.
+    pub(super) unsafe fn keep(&mut self) {
+        self.copy.clear();
+        self.copy.reserve_exact(self.len());
+        for piece in &self.pieces {
+            if piece.len > 0 {
+                // SAFETY: the caller's promise.
+                let bytes = unsafe { std::slice::from_raw_parts(piece.ptr.cast_const(), piece.len as usize) };
+                self.copy.extend_from_slice(bytes);
+            }
+        }
+        self.pieces.clear();
+        self.pieces.push(Segment::of_mut(&mut self.copy));
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        // SAFETY: `new` made it, and nobody else frees it.
+        drop(unsafe { Box::from_raw(self.scratch) });
+    }
+}

@@ -1,0 +1,504 @@
+//! The state of an endpoint: its operations, its peers, and the translation of the ends of requests to completions.
+//!
+//! One lock guards it. It is taken before the lock of the library's endpoint and before that of a completion queue, never
+//! behind them.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    ffi::{c_int, c_void},
+    ptr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize,},
+    },
+    time::Duration,
+};
+
+use omx::{Address, Claim, EndpointOptions, Error, Request, Status, StatusCode};
+use slab::Slab;
+
+use super::{
+    operation::{Kind, Operation, PREFIX_LEN},
+    statistics::Statistics,
+};
+use crate::{
+    abi::*,
+    address::PeerAddress,
+    address_vector::AddressVector,
+    completion_queue::{Completion, CompletionQueue, Failure},
+    counter::Counter,
+    info::TAG_MASK,
+    log::{Level, log},
+};
+
+/// The connection key of the provider's endpoints: programs with another interface cannot connect by mistake.
+const KEY: u32 = 0x6d78_6669;
+/// Messages for untagged receives have this bit in their match information.
+pub(super) const UNTAGGED: u64 = 1 << 63;
+/// Requests with this bit in their context are connections; the others are the numbers of operations.
+const CONNECTION: u64 = 1 << 63;
+/// An endpoint that is closed waits so long for its peers to acknowledge what it sent.
+const LINGER: Duration = Duration::from_secs(10);
+/// The messages that are taken from the library at once.
+const TAKEN_MAX: usize = 64;
+/// The operations that are kept for reuse.
+const SPARE_MAX: usize = 256;
+
+/// A completion queue that an endpoint is bound to.
+#[derive(Clone)]
+pub(super) struct QueueBinding {
+    pub(super) queue: Arc<CompletionQueue>,
+    /// Only operations that ask for it have an entry.
+    pub(super) is_selective: bool,
+}
+
+/// What the endpoint knows of a peer of the address vector.
+#[derive(Clone, Copy)]
+enum Connection {
+    None,
+    Asked,
+    Made(Address),
+    /// The program has not heard of this error number.
+    Failed(c_int),
+}
+
+/// The guarded part of an endpoint.
+pub(super) struct Guarded {
+    pub(super) peers: Option<Arc<AddressVector>>,
+    pub(super) transmit_queue: Option<QueueBinding>,
+    pub(super) receive_queue: Option<QueueBinding>,
+    /// Counters, with the kinds of operations that they count.
+    pub(super) counters: Vec<(u64, Arc<Counter>)>,
+    pub(super) operations: Slab<Box<Operation>>,
+    spare: Vec<Box<Operation>>,
+    connections: Vec<Connection>,
+    /// The removals of the address vector that the connections know of.
+    removals_known: u64,
+    /// Messages that a program claimed, by its context.
+    pub(super) claims: HashMap<usize, Claim>,
+    /// The buffer for many messages that takes all untagged messages now.
+    pub(super) multi_receive: Option<usize>,
+    /// Untagged receives that were posted behind that buffer.
+    pub(super) behind: VecDeque<usize>,
+    taken: Vec<(Request, Status)>,
+    pub(super) statistics: Statistics,
+}
+
+/// An endpoint.
+pub(crate) struct State {
+    pub(super) omx: omx::Endpoint,
+    /// Messages can be received from one peer alone.
+    pub(super) is_directed: bool,
+    /// The program wants to know where messages come from.
+    tells_source: bool,
+    pub(super) enabled: AtomicBool,
+    /// The flags of sends that are given none.
+    pub(super) transmit_flags: AtomicU64,
+    /// The flags of receives that are given none.
+    pub(super) receive_flags: AtomicU64,
+    /// A buffer for many messages with less room than this is given back.
+    pub(super) min_multi_receive_len: AtomicUsize,
+    guarded: Mutex<Guarded>,
+}
+
+impl State {
+    /// Opens an endpoint on an interface.
+    ///
+    /// # Errors
+    /// Those of [`omx::Endpoint::open`].
+    pub(super) fn open(interface: Option<&str>, caps: u64, flags: (u64, u64)) -> Result<Self, Error> {
+        let options = EndpointOptions {
+            interface: interface.map(str::to_owned),
+            key: KEY,
+            announces_head: true,
+            ..EndpointOptions::default()
+        };
+        let omx = omx::Endpoint::open(&options)?;
+        omx.set_failure_handler(Some(Arc::new(|_, code| {
+            // A peer that is closed got what it waited for, and its last acknowledgement was lost.
+            let level = if code == StatusCode::EndpointClosed { Level::Info } else { Level::Error };
+            log(level, || format!("a message that was already complete was lost: {code}"));
+        })));
+        let own = omx.address();
+        log(Level::Info, || format!("opened endpoint {} of {}", own.endpoint(), own.mac()));
+        Ok(Self {
+            omx,
+            is_directed: caps & FI_DIRECTED_RECV != 0,
+            tells_source: caps & FI_SOURCE != 0,
+            enabled: AtomicBool::new(false),
+            transmit_flags: AtomicU64::new(flags.0),
+            receive_flags: AtomicU64::new(flags.1),
+            min_multi_receive_len: AtomicUsize::new(64),
+            guarded: Mutex::new(Guarded {
+                peers: None,
+                transmit_queue: None,
+                receive_queue: None,
+                counters: Vec::new(),
+                operations: Slab::new(),
+                spare: Vec::new(),
+                connections: Vec::new(),
+                removals_known: 0,
+                claims: HashMap::new(),
+                multi_receive: None,
+                behind: VecDeque::new(),
+                taken: Vec::with_capacity(TAKEN_MAX),
+                statistics: Statistics::default(),
+            }),
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Guarded> {
+        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the endpoint's own address.
+    pub(super) fn address(&self) -> PeerAddress {
+        let own = self.omx.address();
+        PeerAddress {
+            mac: own.mac(),
+            endpoint: own.endpoint(),
+            session: own.session(),
+        }
+    }
+
+    /// Makes progress, and hands the ends of operations to their queues; does nothing while another thread has the
+    /// endpoint.
+    pub(crate) fn progress(&self) {
+        if let Ok(mut guarded) = self.guarded.try_lock() {
+            self.take_completions(&mut guarded);
+        }
+    }
+
+    /// Blocks until a request may be over, or the time has passed.
+    pub(crate) fn wait(&self, limit: Option<Duration>) {
+        // An error is told by the next call.
+        let _ = self.omx.peek(limit);
+    }
+
+    /// Ends [`Self::wait`] of other threads.
+    pub(crate) fn wake(&self) {
+        self.omx.wakeup();
+    }
+
+    /// Hands the requests that are over to their queues.
+    pub(super) fn take_completions(&self, guarded: &mut Guarded) {
+        let mut taken = std::mem::take(&mut guarded.taken);
+        // An endpoint that is closed has no more completions.
+        let _ = self.omx.take_completed(TAKEN_MAX, &mut taken);
+        for (_, status) in taken.drain(..) {
+            self.over(guarded, &status);
+        }
+        guarded.taken = taken;
+    }
+
+    /// Makes the completion of a request that is over. Its context is the number of its operation.
+    fn over(&self, guarded: &mut Guarded, status: &Status) {
+        if status.context & CONNECTION != 0 {
+            return self.connected(guarded, status.context & !CONNECTION, status);
+        }
+        let number = status.context as usize;
+        let Some(operation) = guarded.operations.get(number) else {
+            return;
+        };
+        let kind = operation.kind;
+        match kind {
+            Kind::Send => {
+                let failure = match status.code {
+                    // That the peer took less is the peer's to know.
+                    StatusCode::Success | StatusCode::Truncated => None,
+                    code => Some(Failure::of(code, status.address)),
+                };
+                guarded.complete_send(number, failure);
+            }
+            Kind::Receive | Kind::MultiReceive { .. } => {
+                let (entry, source, failure) = self.received(guarded, number, status);
+                match kind {
+                    Kind::MultiReceive { used } => self.filled(guarded, number, used, (entry, source, failure)),
+                    _ => {
+                        let is_visible = guarded.operations[number].is_visible;
+                        guarded.release(number);
+                        guarded.complete_receive(entry, source, failure, is_visible);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Describes the message that a receive took.
+    fn received(&self, guarded: &Guarded, number: usize, status: &Status) -> (FiCqTaggedEntry, FiAddr, Option<Failure>) {
+        let operation = &guarded.operations[number];
+        let beyond_prefix = |len: u32| (len as usize).saturating_sub(PREFIX_LEN);
+        let len = beyond_prefix(status.transferred);
+        let data = operation.prefix().data();
+        let entry = FiCqTaggedEntry {
+            op_context: operation.context,
+            flags: operation.flags | if data.is_some() { FI_REMOTE_CQ_DATA } else { 0 },
+            len,
+            buf: operation.buffer,
+            data: data.unwrap_or(0),
+            tag: status.match_info & TAG_MASK,
+        };
+        let failure = match status.code {
+            StatusCode::Success => None,
+            StatusCode::Truncated => Some(Failure {
+                err: FI_ETRUNC,
+                overflow_len: beyond_prefix(status.length) - len,
+            }),
+            code => Some(Failure::of(code, status.address)),
+        };
+        (entry, self.source(guarded, status.address), failure)
+    }
+
+    /// Returns the number of the peer that a message came from.
+    pub(super) fn source(&self, guarded: &Guarded, address: Option<Address>) -> FiAddr {
+        match (&guarded.peers, address) {
+            (Some(peers), Some(address)) if self.tells_source => peers.peers().number(address.source_key()),
+            _ => FI_ADDR_NOTAVAIL,
+        }
+    }
+
+    /// Returns the address of a peer that is connected. Otherwise the connection is begun or goes on, and the program is
+    /// to try again (`FI_EAGAIN`), or hears why it failed.
+    pub(super) fn peer(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Address, c_int> {
+        let Some(vector) = &guarded.peers else { return Err(FI_ENOAV) };
+        let peers = vector.peers();
+        let wanted = peers.get(number).ok_or(FI_EINVAL)?;
+        if peers.removals != guarded.removals_known {
+            guarded.removals_known = peers.removals;
+            for (at, connection) in guarded.connections.iter_mut().enumerate() {
+                if peers.get(at as FiAddr).is_none() {
+                    *connection = Connection::None;
+                }
+            }
+        }
+        drop(peers);
+        let at = number as usize;
+        if guarded.connections.len() <= at {
+            guarded.connections.resize(at + 1, Connection::None);
+        }
+        if matches!(guarded.connections[at], Connection::None) {
+            let asked = self
+                .omx
+                .iconnect(wanted.mac, wanted.endpoint, KEY, 0, number | CONNECTION);
+            match asked {
+                Ok(_) => guarded.connections[at] = Connection::Asked,
+                Err(Error::NoResources) => return Err(FI_EAGAIN),
+                Err(error) => {
+                    log(Level::Error, || format!("{wanted}: {error}"));
+                    return Err(error_number(&error));
+                }
+            }
+            // A connection to the endpoint itself is there already.
+            self.take_completions(guarded);
+        }
+        match guarded.connections[at] {
+            Connection::Made(address) => Ok(address),
+            Connection::Failed(err) => {
+                guarded.connections[at] = Connection::None;
+                Err(err)
+            }
+            Connection::None | Connection::Asked => Err(FI_EAGAIN),
+        }
+    }
+
+    /// Takes the answer to a connection that was asked for.
+    fn connected(&self, guarded: &mut Guarded, number: FiAddr, status: &Status) {
+        let wanted = guarded.peers.as_ref().and_then(|peers| peers.peers().get(number));
+        let Some(connection) = guarded.connections.get_mut(number as usize) else {
+            return;
+        };
+        // The peer may have been removed meanwhile.
+        let Some(wanted) = wanted.filter(|_| matches!(connection, Connection::Asked)) else {
+            return;
+        };
+        *connection = match status.address.filter(|_| status.code == StatusCode::Success) {
+            Some(address) if address.session() == wanted.session => Connection::Made(address),
+            Some(_) => {
+                log(Level::Error, || format!("{wanted}: the process that had this address has ended"));
+                Connection::Failed(FI_ECONNREFUSED)
+            }
+            None => Connection::Failed(failed(status.code, &wanted.to_string())),
+        };
+    }
+
+    /// Cancels a receive. `FI_ENOENT`: there is none with this context that has no message.
+    pub(super) fn cancel(&self, context: *mut c_void) -> isize {
+        let mut guarded = self.lock();
+        let found = guarded
+            .operations
+            .iter()
+            .find(|(_, operation)| operation.kind != Kind::Send && operation.context == context);
+        let Some((number, operation)) = found else {
+            return -FI_ENOENT as isize;
+        };
+        match operation.request {
+            Some(request) if !self.omx.cancel(request).unwrap_or(false) => return -FI_ENOENT as isize,
+            Some(_) => {}
+            None => guarded.behind.retain(|waiting| *waiting != number),
+        }
+        let operation = &guarded.operations[number];
+        let entry = FiCqTaggedEntry {
+            op_context: context,
+            flags: operation.flags,
+            len: 0,
+            buf: operation.buffer,
+            data: 0,
+            tag: 0,
+        };
+        guarded.release(number);
+        if guarded.multi_receive == Some(number) {
+            self.next_multi_receive(&mut guarded);
+        }
+        let failure = Failure {
+            err: FI_ECANCELED,
+            overflow_len: 0,
+        };
+        guarded.complete_receive(entry, FI_ADDR_NOTAVAIL, Some(failure), true);
+        0
+    }
+
+    /// Closes the endpoint. What was sent is delivered first, as long as peers answer.
+    pub(super) fn close(self: &Arc<Self>) {
+        if !matches!(self.omx.wait_delivered(LINGER), Ok(true)) {
+            log(Level::Warn, || "closed before everything was acknowledged".to_owned());
+        }
+        let mut guarded = self.lock();
+        self.take_completions(&mut guarded);
+        let queues = [guarded.transmit_queue.take(), guarded.receive_queue.take()];
+        let counters = std::mem::take(&mut guarded.counters);
+        guarded.statistics.report(&self.omx);
+        drop(guarded);
+        for binding in queues.into_iter().flatten() {
+            binding.queue.endpoints.remove(self);
+        }
+        for (_, counter) in counters {
+            counter.endpoints.remove(self);
+        }
+        // It is closed with its last clone otherwise, and the program may have posted buffers that it now frees.
+        let _ = self.omx.clone().close();
+    }
+}
+
+impl Guarded {
+    /// Returns an operation to be filled in, and its number.
+    pub(super) fn operation(&mut self) -> (usize, &mut Operation) {
+        let operation = self.spare.pop().unwrap_or_else(|| Box::new(Operation::new()));
+        let number = self.operations.insert(operation);
+        (number, &mut self.operations[number])
+    }
+
+    /// Ends an operation; its memory is kept for the next one.
+    pub(super) fn release(&mut self, number: usize) {
+        let mut operation = self.operations.remove(number);
+        operation.request = None;
+        operation.pieces.clear();
+        operation.copy = Vec::new();
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(operation);
+        }
+    }
+
+    fn complete_send(&mut self, number: usize, failure: Option<Failure>) {
+        let operation = &self.operations[number];
+        let entry = FiCqTaggedEntry {
+            op_context: operation.context,
+            flags: operation.flags,
+            len: 0,
+            buf: ptr::null_mut(),
+            data: 0,
+            tag: 0,
+        };
+        let is_visible = operation.is_visible;
+        self.release(number);
+        self.count(FI_SEND, failure.is_some());
+        if let Some(binding) = &self.transmit_queue {
+            push(&binding.queue, entry, FI_ADDR_NOTAVAIL, failure, is_visible);
+        }
+    }
+
+    pub(super) fn complete_receive(
+        &mut self,
+        entry: FiCqTaggedEntry,
+        source: FiAddr,
+        failure: Option<Failure>,
+        is_visible: bool,
+    ) {
+        self.count(FI_RECV, failure.is_some());
+        if failure.is_none() {
+            self.statistics.received(entry.len);
+        }
+        if let Some(binding) = &self.receive_queue {
+            push(&binding.queue, entry, source, failure, is_visible);
+        }
+    }
+
+    fn count(&self, kind: u64, failed: bool) {
+        for (_, counter) in self.counters.iter().filter(|(kinds, _)| kinds & kind != 0) {
+            counter.count(failed);
+        }
+    }
+}
+
+/// Translates the end of a request that failed to a positive error number, and tells the user what helps.
+fn failed(code: StatusCode, peer: &str) -> c_int {
+    let (err, advice) = match code {
+        StatusCode::Cancelled => return FI_ECANCELED,
+        StatusCode::Timeout => (FI_ETIMEDOUT, "the network loses too much, or the peer was stopped"),
+        StatusCode::Unreachable => (
+            FI_EHOSTUNREACH,
+            "check with omx_info on both hosts that they see each other",
+        ),
+        StatusCode::EndpointClosed | StatusCode::BadSession => (FI_ECONNRESET, "look for the first process that ended"),
+        StatusCode::BadConnection => (FI_ECONNREFUSED, "give the interfaces of both hosts one MTU"),
+        _ => (FI_EIO, "look at omx_counters on both hosts"),
+    };
+    log(Level::Error, || format!("{peer}: {code}; {advice}"));
+    err
+}
+
+impl Failure {
+    fn of(code: StatusCode, address: Option<Address>) -> Self {
+        let peer = address.map_or_else(
+            || "a peer".to_owned(),
+            |address| format!("endpoint {} of {}", address.endpoint(), address.mac()),
+        );
+        Self {
+            err: failed(code, &peer),
+            overflow_len: 0,
+        }
+    }
+}
+
+/// Adds an entry to a queue. A failure is added whether the program wants completions or not, unless it could not tell
+/// what failed.
+fn push(
+    queue: &CompletionQueue,
+    entry: FiCqTaggedEntry,
+    source: FiAddr,
+    failure: Option<Failure>,
+    is_visible: bool,
+) {
+    let is_shown = match failure {
+        None => is_visible,
+        Some(_) => !entry.op_context.is_null(),
+    };
+    if is_shown {
+        queue.push(Completion { entry, source, failure });
+    }
+}
+
+/// Translates an error of the library to a positive error number.
+pub(super) const fn error_number(error: &Error) -> c_int {
+    match error {
+        Error::BoardNotFound { .. } | Error::BoardUnusable { .. } => FI_ENODEV,
+        Error::BadEndpoint => FI_EOPBADSTATE,
+        Error::NoResources => FI_EAGAIN,
+        Error::Busy { .. } => FI_EBUSY,
+        Error::AccessDenied { .. } => FI_EACCES,
+        Error::PeerNotFound | Error::SameInterface => FI_EHOSTUNREACH,
+        Error::Timeout => FI_ETIMEDOUT,
+        Error::BadSegments => FI_EMSGSIZE,
+        Error::System { .. } => FI_ENOMEM,
+        _ => FI_EINVAL,
+    }
+}

@@ -1,0 +1,146 @@
+//! Sending: a message of the program becomes a request of the library.
+
+use std::{ffi::c_void, sync::atomic::Ordering};
+
+use omx::{Error, Segment, SendUntil};
+
+use super::{
+    operation::{Kind, PREFIX_LEN, Prefix, SMALL_LEN_MAX},
+    state::{Guarded, State, UNTAGGED, error_number},
+};
+use crate::{
+    abi::*,
+    info::{INJECT_SIZE, IOV_LIMIT, MESSAGE_LEN_MAX, TAG_MASK},
+};
+
+/// The flags that a send understands; the others of libfabric are refused.
+const SEND_FLAGS: u64 = FI_COMPLETION
+    | FI_INJECT
+    | FI_INJECT_COMPLETE
+    | FI_TRANSMIT_COMPLETE
+    | FI_DELIVERY_COMPLETE
+    | FI_MATCH_COMPLETE
+    | FI_REMOTE_CQ_DATA
+    | FI_MORE
+    | FI_FENCE
+    | FI_MSG
+    | FI_TAGGED;
+
+/// A message that a program sends.
+#[derive(Clone, Copy)]
+pub(super) struct Message<'a> {
+    pub(super) pieces: &'a [libc::iovec],
+    pub(super) to: FiAddr,
+    /// `None`: the message is for untagged receives.
+    pub(super) tag: Option<u64>,
+    pub(super) data: Option<u64>,
+    pub(super) context: *mut c_void,
+    /// `None`: the call is given no flags, those of the endpoint count.
+    pub(super) flags: Option<u64>,
+    /// The program may use its memory again when the call returns, and does not want to hear of the message again.
+    pub(super) is_injected: bool,
+}
+
+impl State {
+    /// Sends a message, and returns 0 or a negative error number.
+    ///
+    /// # Safety
+    /// The pieces stay valid and unchanged until the operation is over, or until this returns if the message is injected.
+    pub(super) unsafe fn transmit(&self, message: Message<'_>) -> isize {
+        if !self.enabled.load(Ordering::Relaxed) {
+            return -FI_EOPBADSTATE as isize;
+        }
+        let flags = message.flags.unwrap_or_else(|| self.transmit_flags.load(Ordering::Relaxed));
+        if flags & !SEND_FLAGS != 0 {
+            return -FI_EBADFLAGS as isize;
+        }
+        if message.pieces.len() > IOV_LIMIT {
+            return -FI_EINVAL as isize;
+        }
+        let len = message.pieces.iter().fold(0_usize, |sum, piece| sum.saturating_add(piece.iov_len));
+        let copies = message.is_injected || flags & FI_INJECT != 0;
+        if len > MESSAGE_LEN_MAX || (copies && len > INJECT_SIZE) {
+            return -FI_EMSGSIZE as isize;
+        }
+        let mut guarded = self.lock();
+        // SAFETY: the caller's promise.
+        match unsafe { self.post(&mut guarded, &message, flags, len, copies) } {
+            Ok(()) => 0,
+            Err(FI_EAGAIN) => {
+                // The program reads its queue next; not every one does.
+                self.take_completions(&mut guarded);
+                -FI_EAGAIN as isize
+            }
+            Err(err) => -err as isize,
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::transmit`].
+    unsafe fn post(
+        &self,
+        guarded: &mut Guarded,
+        message: &Message<'_>,
+        flags: u64,
+        len: usize,
+        copies: bool,
+    ) -> Result<(), i32> {
+        let to = self.peer(guarded, message.to)?;
+        let Some(binding) = &guarded.transmit_queue else {
+            return Err(FI_ENOCQ);
+        };
+        let is_visible = !message.is_injected && (!binding.is_selective || flags & FI_COMPLETION != 0);
+        let until = match flags {
+            _ if message.is_injected => SendUntil::Buffered,
+            flags if flags & FI_MATCH_COMPLETE != 0 => SendUntil::Matched,
+            flags if flags & FI_DELIVERY_COMPLETE != 0 => SendUntil::Acknowledged,
+            _ => SendUntil::Buffered,
+        };
+        let match_info = message.tag.map_or(UNTAGGED, |tag| tag & TAG_MASK);
+        let (number, operation) = guarded.operation();
+        operation.kind = Kind::Send;
+        operation.context = if message.is_injected { std::ptr::null_mut() } else { message.context };
+        operation.flags = FI_SEND | if message.tag.is_some() { FI_TAGGED } else { FI_MSG };
+        operation.is_visible = is_visible;
+        operation.set_prefix(Prefix::new(message.data));
+        operation.pieces.extend(message.pieces.iter().map(segment));
+        // SAFETY: the caller's promise: the pieces can be read now.
+        unsafe {
+            if PREFIX_LEN + len <= SMALL_LEN_MAX {
+                operation.gather();
+                operation.pieces.clear();
+            } else if copies {
+                operation.keep();
+            }
+        }
+        let first = operation.scratch(if operation.pieces.is_empty() { len } else { 0 });
+        let mut list = [first; IOV_LIMIT + 1];
+        list[1..=operation.pieces.len()].copy_from_slice(&operation.pieces);
+        let list = &list[..=operation.pieces.len()];
+        // SAFETY: the memory is the operation's own, which stays until the request is over, or the program's, as the
+        // caller promises.
+        let posted = unsafe { self.omx.isend_until(list, to, match_info, number as u64, until) };
+        match posted {
+            Ok(request) => {
+                operation.request = Some(request);
+                guarded.statistics.sent(len);
+                Ok(())
+            }
+            Err(error) => {
+                guarded.release(number);
+                Err(match error {
+                    Error::NoResources => FI_EAGAIN,
+                    error => error_number(&error),
+                })
+            }
+        }
+    }
+}
+
+/// Translates a piece of the program's memory. Its length was checked with the others'.
+pub(super) fn segment(piece: &libc::iovec) -> Segment {
+    Segment {
+        ptr: piece.iov_base.cast(),
+        len: piece.iov_len as u32,
+    }
+}

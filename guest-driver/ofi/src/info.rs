@@ -1,0 +1,415 @@
+//! What the provider offers (`getinfo`): the attributes of an interface, the checks of a program's wishes against them, and
+//! the values that must follow those wishes (`docs/spec/ofi-provider.md` section 3).
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int, c_void},
+    ptr,
+};
+
+use omx::Board;
+
+use crate::{
+    abi::*,
+    address::{ADDRESS_LEN, ENDPOINT_ANY, PeerAddress},
+    log::{Level, log},
+};
+
+/// The name of the one fabric.
+pub(crate) const FABRIC_NAME: &CStr = c"mx";
+
+/// The tag bits that programs may use; the others are the provider's (section 3.5).
+pub(crate) const TAG_MASK: u64 = (1 << 56) - 1;
+/// The longest message that is copied when it is posted, in bytes.
+pub(crate) const INJECT_SIZE: usize = 4096;
+/// The longest message in bytes: its length and the eight bytes before it fit in 32 bits.
+pub(crate) const MESSAGE_LEN_MAX: usize = u32::MAX as usize - 8;
+/// The pieces of memory that one message may be made of.
+pub(crate) const IOV_LIMIT: usize = 8;
+/// The sends, and the receives, that an endpoint promises to hold. It holds more.
+const QUEUE_SIZE: usize = 4096;
+/// The bytes of immediate data beside a message.
+const CQ_DATA_LEN: usize = 4;
+
+const ADDR_FORMAT: u32 = FI_PROV_SPECIFIC | 0x6d78;
+const PROTOCOL: u32 = FI_PROV_SPECIFIC | 0x6d78;
+const PROTOCOL_VERSION: u32 = 1;
+
+const PRIMARY_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND | FI_RECV | FI_DIRECTED_RECV;
+const SECONDARY_CAPS: u64 = FI_MULTI_RECV | FI_SOURCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
+const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND;
+const RX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
+const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
+const TX_OP_FLAGS: u64 = FI_COMPLETION
+    | FI_INJECT
+    | FI_INJECT_COMPLETE
+    | FI_TRANSMIT_COMPLETE
+    | FI_DELIVERY_COMPLETE
+    | FI_MATCH_COMPLETE;
+const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
+
+/// Each block that libfabric frees is at least this long, and zero: later versions of the library read fields that this
+/// provider does not know.
+const BLOCK_LEN: usize = 1024;
+
+/// The reason why a wish cannot be fulfilled, for the user's log.
+type Refusal = String;
+
+/// Returns what can be used: one entry, the first interface for messages, or the one that the program names.
+///
+/// # Safety
+/// As libfabric calls it: the strings and the hints are valid or null, `out` can be written.
+pub(crate) unsafe extern "C" fn getinfo(
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const FiInfo,
+    out: *mut *mut FiInfo,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let (hints, node, service) = unsafe { (hints.as_ref(), text(node), text(service)) };
+    // SAFETY: as above; the parts of hints are null or valid.
+    match unsafe { offer(version, node, service, flags, hints) } {
+        Ok(info) => {
+            // SAFETY: the caller's promise.
+            unsafe { *out = info };
+            0
+        }
+        Err(reason) => {
+            log(Level::Info, || format!("nothing to offer: {reason}"));
+            -FI_ENODATA
+        }
+    }
+}
+
+/// # Safety
+/// The string is valid or null.
+unsafe fn text<'a>(string: *const c_char) -> Option<&'a str> {
+    if string.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(string) }.to_str().ok()
+}
+
+/// # Safety
+/// The parts of the hints are valid or null.
+unsafe fn offer(
+    version: u32,
+    node: Option<&str>,
+    service: Option<&str>,
+    flags: u64,
+    hints: Option<&FiInfo>,
+) -> Result<*mut FiInfo, Refusal> {
+    if flags & (OFI_CORE_PROV_ONLY | OFI_GETINFO_INTERNAL) != 0 {
+        return Err("a utility provider asks, which this one needs not".to_owned());
+    }
+    if let Some(hints) = hints {
+        // SAFETY: the caller's promise.
+        unsafe { check(hints) }?;
+    }
+    // SAFETY: the caller's promise.
+    let wanted = unsafe { hints.and_then(|hints| hints.domain_attr.as_ref()).and_then(|domain| text(domain.name)) };
+    let board = match wanted {
+        Some(name) => Board::named(name),
+        None => Board::first(),
+    }
+    .map_err(|error| format!("{error}"))?;
+    let own = PeerAddress {
+        mac: board.interface().mac,
+        endpoint: ENDPOINT_ANY,
+        session: 0,
+    };
+    let named = resolve(&board, node, service)?;
+    let (source, destination) = if flags & FI_GETINFO_SOURCE != 0 {
+        (named.unwrap_or(own), None)
+    } else {
+        (own, named)
+    };
+    if source.mac != own.mac {
+        return Err(format!("{source} is not on {}", board.interface().name));
+    }
+    // SAFETY: the caller's promise.
+    let info = unsafe { build(version, &board, source, destination, hints) };
+    log(Level::Info, || format!("offers {} ({})", board.interface().name, own.mac));
+    Ok(info)
+}
+
+/// Finds the interface that a program names: by its hardware address, or by the name of a peer. The service is the
+/// number of an endpoint.
+fn resolve(board: &Board, node: Option<&str>, service: Option<&str>) -> Result<Option<PeerAddress>, Refusal> {
+    let Some(node) = node else { return Ok(None) };
+    let node = node.strip_prefix("fi_mx://").unwrap_or(node);
+    let (node, endpoint) = match node.split_once('/') {
+        Some((node, endpoint)) => (node, Some(endpoint)),
+        None => (node, service),
+    };
+    let mac = match node.parse() {
+        Ok(mac) => mac,
+        Err(_) => board.find_peer(node).map_err(|error| format!("{node}: {error}"))?,
+    };
+    let endpoint = match endpoint {
+        Some(number) => number.parse().map_err(|_| format!("{number} is no number of an endpoint"))?,
+        None => ENDPOINT_ANY,
+    };
+    Ok(Some(PeerAddress {
+        mac,
+        endpoint,
+        session: 0,
+    }))
+}
+
+/// Says whether the wish is among what is offered.
+fn subset(wish: u64, offered: u64, what: &str) -> Result<(), Refusal> {
+    if wish & !offered == 0 {
+        Ok(())
+    } else {
+        Err(format!("{what}: {:#x} is not offered", wish & !offered))
+    }
+}
+
+fn at_most(wish: usize, offered: usize, what: &str) -> Result<(), Refusal> {
+    if wish <= offered {
+        Ok(())
+    } else {
+        Err(format!("{what}: {wish} is more than {offered}"))
+    }
+}
+
+/// Says whether the wish is 0, for none, or this value.
+fn none_or(wish: u32, offered: u32, what: &str) -> Result<(), Refusal> {
+    if wish == 0 || wish == offered {
+        Ok(())
+    } else {
+        Err(format!("{what}: {wish:#x} is not {offered:#x}"))
+    }
+}
+
+/// # Safety
+/// The parts of the hints are valid or null.
+unsafe fn check(hints: &FiInfo) -> Result<(), Refusal> {
+    subset(hints.caps, PRIMARY_CAPS | SECONDARY_CAPS, "capabilities")?;
+    none_or(hints.addr_format, ADDR_FORMAT, "format of addresses")?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        hints.ep_attr.as_ref().map_or(Ok(()), |wish| check_endpoint(wish, hints.caps))?;
+        hints.tx_attr.as_ref().map_or(Ok(()), check_transmit)?;
+        hints.rx_attr.as_ref().map_or(Ok(()), check_receive)?;
+        hints.domain_attr.as_ref().map_or(Ok(()), check_domain)?;
+        if let Some(fabric) = hints.fabric_attr.as_ref()
+            && !fabric.name.is_null()
+            && CStr::from_ptr(fabric.name) != FABRIC_NAME
+        {
+            return Err("another fabric is asked for".to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn check_endpoint(wish: &FiEpAttr, caps: u64) -> Result<(), Refusal> {
+    none_or(wish.type_ as u32, FI_EP_RDM as u32, "type of endpoint")?;
+    none_or(wish.protocol, PROTOCOL, "protocol")?;
+    at_most(wish.protocol_version as usize, PROTOCOL_VERSION as usize, "version of the protocol")?;
+    at_most(wish.max_msg_size, MESSAGE_LEN_MAX, "length of messages")?;
+    at_most(wish.tx_ctx_cnt, 1, "transmit contexts")?;
+    at_most(wish.rx_ctx_cnt, 1, "receive contexts")?;
+    at_most(wish.auth_key_size, 0, "authorization key")?;
+    if caps & FI_TAGGED != 0 && wish.mem_tag_format.leading_zeros() < (!TAG_MASK).leading_ones() {
+        return Err("more than 56 bits of tag are asked for".to_owned());
+    }
+    Ok(())
+}
+
+fn check_transmit(wish: &FiTxAttr) -> Result<(), Refusal> {
+    // Programs give one set of capabilities for both directions.
+    subset(wish.caps & !(FI_RECV | SECONDARY_CAPS | FI_DIRECTED_RECV), TX_CAPS, "transmit capabilities")?;
+    subset(wish.op_flags, TX_OP_FLAGS, "transmit flags")?;
+    subset(wish.msg_order, FI_ORDER_SAS, "order of messages")?;
+    subset(wish.comp_order, 0, "order of completions")?;
+    at_most(wish.inject_size, INJECT_SIZE, "length of injected messages")?;
+    at_most(wish.size, QUEUE_SIZE, "transmit queue")?;
+    at_most(wish.iov_limit, IOV_LIMIT, "pieces of a message")?;
+    at_most(wish.rma_iov_limit, 0, "pieces of a remote access")
+}
+
+fn check_receive(wish: &FiRxAttr) -> Result<(), Refusal> {
+    subset(wish.caps & !(FI_SEND | SECONDARY_CAPS), RX_CAPS, "receive capabilities")?;
+    subset(wish.op_flags, RX_OP_FLAGS, "receive flags")?;
+    subset(wish.msg_order, FI_ORDER_SAS, "order of messages")?;
+    subset(wish.comp_order, 0, "order of completions")?;
+    at_most(wish.size, QUEUE_SIZE, "receive queue")?;
+    at_most(wish.iov_limit, IOV_LIMIT, "pieces of a message")
+}
+
+fn check_domain(wish: &FiDomainAttr) -> Result<(), Refusal> {
+    let values = [
+        (wish.threading, FI_THREAD_LAST, "threading"),
+        (wish.control_progress, FI_PROGRESS_MANUAL, "control progress"),
+        (wish.data_progress, FI_PROGRESS_MANUAL, "data progress"),
+        (wish.resource_mgmt, FI_RM_ENABLED, "resource management"),
+        (wish.av_type, FI_AV_TABLE, "type of address vector"),
+    ];
+    for (value, last, what) in values {
+        if !(0..=last).contains(&value) {
+            return Err(format!("{what}: {value} is unknown"));
+        }
+    }
+    subset(wish.caps, DOMAIN_CAPS, "capabilities of the domain")?;
+    at_most(wish.cq_data_size, CQ_DATA_LEN, "immediate data")?;
+    at_most(wish.auth_key_size, 0, "authorization key")?;
+    at_most(wish.max_err_data, 0, "error data")?;
+    at_most(wish.cntr_cnt, COUNT, "counters")?;
+    at_most(wish.cq_cnt, COUNT, "completion queues")?;
+    at_most(wish.ep_cnt, ENDPOINTS, "endpoints")?;
+    at_most(wish.max_ep_tx_ctx, 1, "transmit contexts")?;
+    at_most(wish.max_ep_rx_ctx, 1, "receive contexts")?;
+    at_most(wish.max_ep_stx_ctx, 0, "shared transmit contexts")?;
+    at_most(wish.max_ep_srx_ctx, 0, "shared receive contexts")
+}
+
+/// The completion queues and the counters that a domain promises.
+const COUNT: usize = 1 << 16;
+/// The endpoints of an interface of one host.
+const ENDPOINTS: usize = 255;
+
+/// Allocates a block that libfabric will free.
+fn block<T>() -> *mut T {
+    const { assert!(size_of::<T>() <= BLOCK_LEN) };
+    // SAFETY: any size may be asked for.
+    let block = unsafe { libc::calloc(1, BLOCK_LEN) };
+    assert!(!block.is_null(), "no memory for {BLOCK_LEN} bytes");
+    block.cast()
+}
+
+/// Copies bytes to where libfabric will free them.
+fn copied(bytes: &[u8]) -> *mut c_void {
+    // SAFETY: as in `block`; the copy is inside what was allocated.
+    unsafe {
+        let copy = libc::calloc(1, bytes.len().max(1));
+        assert!(!copy.is_null(), "no memory for {} bytes", bytes.len());
+        ptr::copy_nonoverlapping(bytes.as_ptr(), copy.cast(), bytes.len());
+        copy
+    }
+}
+
+/// Returns the wish, or what is offered where there is none.
+fn or<T: Default + PartialEq>(wish: T, offered: T) -> T {
+    if wish == T::default() { offered } else { wish }
+}
+
+/// # Safety
+/// The parts of the hints are valid or null, and were [checked](check).
+unsafe fn build(
+    version: u32,
+    board: &Board,
+    source: PeerAddress,
+    destination: Option<PeerAddress>,
+    hints: Option<&FiInfo>,
+) -> *mut FiInfo {
+    let info: *mut FiInfo = block();
+    // SAFETY: the block is fresh and zero, which is valid for every field.
+    let entry = unsafe { &mut *info };
+    let wish = hints.map_or(0, |hints| hints.caps);
+    entry.caps = if wish == 0 {
+        PRIMARY_CAPS | SECONDARY_CAPS
+    } else {
+        wish | SECONDARY_CAPS | FI_SEND | FI_RECV
+    };
+    entry.addr_format = ADDR_FORMAT;
+    entry.src_addr = copied(&source.to_bytes());
+    entry.src_addrlen = ADDRESS_LEN;
+    if let Some(destination) = destination {
+        entry.dest_addr = copied(&destination.to_bytes());
+        entry.dest_addrlen = ADDRESS_LEN;
+    } else if let Some(hints) = hints.filter(|hints| !hints.dest_addr.is_null()) {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { std::slice::from_raw_parts(hints.dest_addr.cast::<u8>(), hints.dest_addrlen) };
+        entry.dest_addr = copied(bytes);
+        entry.dest_addrlen = bytes.len();
+    }
+    entry.handle = hints.map_or(ptr::null_mut(), |hints| hints.handle);
+    // SAFETY: the caller's promise.
+    unsafe {
+        entry.tx_attr = transmit_attributes(hints.and_then(|hints| hints.tx_attr.as_ref()), entry.caps);
+        entry.rx_attr = receive_attributes(hints.and_then(|hints| hints.rx_attr.as_ref()), entry.caps);
+        entry.domain_attr = domain_attributes(hints.and_then(|hints| hints.domain_attr.as_ref()), board);
+    }
+    entry.ep_attr = endpoint_attributes();
+    let fabric: *mut FiFabricAttr = block();
+    // SAFETY: as for `info`.
+    let attributes = unsafe { &mut *fabric };
+    attributes.name = copied(FABRIC_NAME.to_bytes_with_nul()).cast();
+    attributes.prov_version = fi_version(1, 0);
+    attributes.api_version = version;
+    entry.fabric_attr = fabric;
+    info
+}
+
+fn transmit_attributes(wish: Option<&FiTxAttr>, caps: u64) -> *mut FiTxAttr {
+    let block: *mut FiTxAttr = block();
+    // SAFETY: the block is fresh and zero, which is valid for every field.
+    let attributes = unsafe { &mut *block };
+    attributes.caps = TX_CAPS & caps;
+    attributes.op_flags = wish.map_or(0, |wish| wish.op_flags);
+    attributes.msg_order = FI_ORDER_SAS;
+    attributes.inject_size = or(wish.map_or(0, |wish| wish.inject_size), INJECT_SIZE);
+    attributes.size = or(wish.map_or(0, |wish| wish.size), QUEUE_SIZE);
+    attributes.iov_limit = or(wish.map_or(0, |wish| wish.iov_limit), IOV_LIMIT);
+    attributes.tclass = wish.map_or(0, |wish| wish.tclass);
+    block
+}
+
+fn receive_attributes(wish: Option<&FiRxAttr>, caps: u64) -> *mut FiRxAttr {
+    let block: *mut FiRxAttr = block();
+    // SAFETY: as in `transmit_attributes`.
+    let attributes = unsafe { &mut *block };
+    attributes.caps = RX_CAPS & caps;
+    attributes.op_flags = wish.map_or(0, |wish| wish.op_flags);
+    attributes.msg_order = FI_ORDER_SAS;
+    attributes.total_buffered_recv = wish.map_or(0, |wish| wish.total_buffered_recv);
+    attributes.size = or(wish.map_or(0, |wish| wish.size), QUEUE_SIZE);
+    attributes.iov_limit = or(wish.map_or(0, |wish| wish.iov_limit), IOV_LIMIT);
+    block
+}
+
+fn endpoint_attributes() -> *mut FiEpAttr {
+    let block: *mut FiEpAttr = block();
+    // SAFETY: as in `transmit_attributes`.
+    let attributes = unsafe { &mut *block };
+    attributes.type_ = FI_EP_RDM;
+    attributes.protocol = PROTOCOL;
+    attributes.protocol_version = PROTOCOL_VERSION;
+    attributes.max_msg_size = MESSAGE_LEN_MAX;
+    // Every second bit is set from the highest one of the tag on, as libfabric describes a tag without fields.
+    attributes.mem_tag_format = 0xaaaa_aaaa_aaaa_aaaa & TAG_MASK;
+    attributes.tx_ctx_cnt = 1;
+    attributes.rx_ctx_cnt = 1;
+    block
+}
+
+fn domain_attributes(wish: Option<&FiDomainAttr>, board: &Board) -> *mut FiDomainAttr {
+    let block: *mut FiDomainAttr = block();
+    // SAFETY: as in `transmit_attributes`.
+    let attributes = unsafe { &mut *block };
+    let name = CString::new(board.interface().name.as_str()).unwrap_or_default();
+    attributes.name = copied(name.as_bytes_with_nul()).cast();
+    attributes.threading = or(wish.map_or(0, |wish| wish.threading), FI_THREAD_SAFE);
+    attributes.control_progress = or(wish.map_or(0, |wish| wish.control_progress), FI_PROGRESS_AUTO);
+    attributes.data_progress = or(wish.map_or(0, |wish| wish.data_progress), FI_PROGRESS_MANUAL);
+    attributes.resource_mgmt = FI_RM_ENABLED;
+    attributes.av_type = wish.map_or(0, |wish| wish.av_type);
+    attributes.mr_key_size = 8;
+    attributes.cq_data_size = CQ_DATA_LEN;
+    attributes.cq_cnt = COUNT;
+    attributes.ep_cnt = ENDPOINTS;
+    attributes.tx_ctx_cnt = ENDPOINTS;
+    attributes.rx_ctx_cnt = ENDPOINTS;
+    attributes.max_ep_tx_ctx = 1;
+    attributes.max_ep_rx_ctx = 1;
+    attributes.cntr_cnt = COUNT;
+    attributes.mr_iov_limit = 1;
+    attributes.mr_cnt = COUNT;
+    attributes.caps = DOMAIN_CAPS;
+    attributes.tclass = wish.map_or(0, |wish| wish.tclass);
+    block
+}
