@@ -1,13 +1,20 @@
 //! Matching against the plainest model: two lists, searched from the front.
 
-use mxoe::matching::{MatchTable, PostedId, Selector};
+use ether::MacAddr;
+use mxoe::matching::{Envelope, Filter, MatchTable, PostedId, Selector, SourceKey, UnexpectedId};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Post(Selector),
+    Post(Filter),
     Cancel(usize),
-    Message(u64),
+    Message(Envelope),
+    Claim(Filter),
+    ReceiveClaimed(usize),
+}
+
+fn source() -> impl Strategy<Value = Option<SourceKey>> {
+    prop::option::of((0u8..3).prop_map(|endpoint| SourceKey::new(MacAddr([2, 0, 0, 0, 0, 1]), endpoint)))
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -18,31 +25,47 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(0),
         2 => (0u32..24).prop_map(|bit| 1 << bit | 3),
     ];
+    let filter = (0u64..6, mask, source())
+        .prop_map(|(info, mask, source)| Filter {
+            selector: Selector::new(info & mask, mask).unwrap(),
+            source,
+        })
+        .boxed();
     prop_oneof![
-        4 => (0u64..6, mask).prop_map(|(info, mask)| Step::Post(Selector::new(info & mask, mask).unwrap())),
+        4 => filter.clone().prop_map(Step::Post),
         1 => any::<usize>().prop_map(Step::Cancel),
-        4 => (0u64..6).prop_map(Step::Message),
+        4 => (0u64..6, source()).prop_map(|(match_info, source)| Step::Message(Envelope { match_info, source })),
+        1 => filter.prop_map(Step::Claim),
+        1 => any::<usize>().prop_map(Step::ReceiveClaimed),
     ]
+}
+
+/// Says whether a receive takes a message, in the words of the interfaces: the masked information is the receive's, and the
+/// source, if the receive names one, is the message's.
+fn takes(filter: Filter, message: Envelope) -> bool {
+    message.match_info & filter.selector.mask() == filter.selector.info()
+        && filter.source.is_none_or(|source| message.source == Some(source))
 }
 
 proptest! {
     #[test]
     fn messages_and_receives_meet_in_the_order_mx_defines(steps in prop::collection::vec(step(), 1..400)) {
         let mut table = MatchTable::<usize, usize>::new(u64::MAX, 3);
-        let mut posted: Vec<(Selector, usize, PostedId)> = Vec::new();
-        let mut unexpected: Vec<(u64, usize)> = Vec::new();
+        let mut posted: Vec<(Filter, usize, PostedId)> = Vec::new();
+        let mut unexpected: Vec<(Envelope, usize)> = Vec::new();
+        let mut claimed: Vec<(UnexpectedId, usize)> = Vec::new();
         for (number, step) in steps.into_iter().enumerate() {
             match step {
-                Step::Post(selector) => {
-                    let expected = unexpected.iter().position(|(info, _)| selector.matches(*info));
+                Step::Post(filter) => {
+                    let expected = unexpected.iter().position(|(message, _)| takes(filter, *message));
                     let expected = expected.map(|at| unexpected.remove(at).1);
-                    let peeked = table.unexpected.peek(selector).map(|(_, value)| *value);
-                    let got = table.unexpected.take(selector);
+                    let peeked = table.unexpected.peek(filter).map(|(_, value)| *value);
+                    let got = table.unexpected.take(filter);
                     prop_assert_eq!(got, expected);
                     prop_assert_eq!(peeked, expected);
                     if got.is_none() {
-                        let id = table.posted.post(selector, number).unwrap();
-                        posted.push((selector, number, id));
+                        let id = table.posted.post(filter, number).unwrap();
+                        posted.push((filter, number, id));
                     }
                 }
                 Step::Cancel(at) => {
@@ -52,21 +75,36 @@ proptest! {
                         prop_assert_eq!(table.posted.cancel(id), None);
                     }
                 }
-                Step::Message(info) => {
-                    let expected = posted.iter().position(|(selector, ..)| selector.matches(info));
+                Step::Claim(filter) => {
+                    let expected = unexpected.iter().position(|(message, _)| takes(filter, *message));
+                    let got = table.unexpected.claim(filter);
+                    prop_assert_eq!(got.is_some(), expected.is_some());
+                    if let (Some(id), Some(at)) = (got, expected) {
+                        claimed.push((id, unexpected.remove(at).1));
+                    }
+                }
+                Step::ReceiveClaimed(at) => {
+                    if !claimed.is_empty() {
+                        let (id, number) = claimed.remove(at % claimed.len());
+                        prop_assert_eq!(table.unexpected.remove(id), Some(number));
+                        prop_assert_eq!(table.unexpected.remove(id), None);
+                    }
+                }
+                Step::Message(message) => {
+                    let expected = posted.iter().position(|(filter, ..)| takes(*filter, message));
                     let expected = expected.map(|at| posted.remove(at).1);
-                    let peeked = table.posted.peek(info).copied();
-                    let got = table.posted.take(info);
+                    let peeked = table.posted.peek(message).copied();
+                    let got = table.posted.take(message);
                     prop_assert_eq!(got, expected);
                     prop_assert_eq!(peeked, expected);
                     if got.is_none() {
-                        table.unexpected.add(info, 10, number).unwrap();
-                        unexpected.push((info, number));
+                        table.unexpected.add(message, 10, number).unwrap();
+                        unexpected.push((message, number));
                     }
                 }
             }
             prop_assert_eq!(table.posted.len(), posted.len());
-            prop_assert_eq!(table.unexpected.len(), unexpected.len());
+            prop_assert_eq!(table.unexpected.len(), unexpected.len() + claimed.len());
         }
     }
 }

@@ -3,8 +3,8 @@
 use ether::{EtherType, MacAddr};
 use mxoe::wire::{
     Ack, Connect, ConnectKind, Dialect, Eager, EmitError, Extension, FRAGMENTS_MAX, Head, HostQuery, HostReply, Medium,
-    Mode, NackCode, NackLib, NackMcp, Notify, Packet, PacketType, Preset, Pull, PullReply, PullShapeError, RNDV_HEAD_MAX, Raw, Rndv,
-    WireError, clear_mark, endpoint_of_pull_magic, is_marked, pull_magic, set_mark,
+    Mode, NackCode, NackLib, NackMcp, Notify, Packet, PacketType, Preset, Pull, PullReply, PullShapeError,
+    RNDV_HEAD_MAX, Raw, Rndv, WireError, clear_mark, endpoint_of_pull_magic, is_marked, pull_magic, set_mark,
 };
 use proptest::prelude::*;
 

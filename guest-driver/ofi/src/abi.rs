@@ -149,14 +149,8 @@ pub(crate) struct FiProvider {
     /// The memory of the library.
     pub(crate) context: [*mut c_void; 4],
     pub(crate) name: *const c_char,
-    pub(crate) getinfo: unsafe extern "C" fn(
-        u32,
-        *const c_char,
-        *const c_char,
-        u64,
-        *const FiInfo,
-        *mut *mut FiInfo,
-    ) -> c_int,
+    pub(crate) getinfo:
+        unsafe extern "C" fn(u32, *const c_char, *const c_char, u64, *const FiInfo, *mut *mut FiInfo) -> c_int,
     pub(crate) fabric: unsafe extern "C" fn(*mut FiFabricAttr, *mut *mut FidFabric, *mut c_void) -> c_int,
     pub(crate) cleanup: unsafe extern "C" fn(),
 }
@@ -303,24 +297,14 @@ pub(crate) struct DomainOps {
     pub(crate) srx_ctx: Stub,
     pub(crate) query_atomic: Stub,
     pub(crate) query_collective: Stub,
-    pub(crate) endpoint2:
-        unsafe extern "C" fn(*mut FidDomain, *mut FiInfo, *mut *mut FidEp, u64, *mut c_void) -> c_int,
+    pub(crate) endpoint2: unsafe extern "C" fn(*mut FidDomain, *mut FiInfo, *mut *mut FidEp, u64, *mut c_void) -> c_int,
 }
 
 #[repr(C)]
 pub(crate) struct MrOps {
     pub(crate) size: usize,
-    pub(crate) reg: unsafe extern "C" fn(
-        *mut Fid,
-        *const c_void,
-        usize,
-        u64,
-        u64,
-        u64,
-        u64,
-        *mut *mut FidMr,
-        *mut c_void,
-    ) -> c_int,
+    pub(crate) reg:
+        unsafe extern "C" fn(*mut Fid, *const c_void, usize, u64, u64, u64, u64, *mut *mut FidMr, *mut c_void) -> c_int,
     pub(crate) regv: unsafe extern "C" fn(
         *mut Fid,
         *const libc::iovec,
@@ -377,8 +361,7 @@ pub(crate) struct FidAv {
 #[repr(C)]
 pub(crate) struct AvOps {
     pub(crate) size: usize,
-    pub(crate) insert:
-        unsafe extern "C" fn(*mut FidAv, *const c_void, usize, *mut FiAddr, u64, *mut c_void) -> c_int,
+    pub(crate) insert: unsafe extern "C" fn(*mut FidAv, *const c_void, usize, *mut FiAddr, u64, *mut c_void) -> c_int,
     pub(crate) insertsvc: Stub,
     pub(crate) insertsym: Stub,
     pub(crate) remove: unsafe extern "C" fn(*mut FidAv, *mut FiAddr, usize, u64) -> c_int,
@@ -414,8 +397,7 @@ pub(crate) struct CqOps {
     pub(crate) sreadfrom:
         unsafe extern "C" fn(*mut FidCq, *mut c_void, usize, *mut FiAddr, *const c_void, c_int) -> isize,
     pub(crate) signal: unsafe extern "C" fn(*mut FidCq) -> c_int,
-    pub(crate) strerror:
-        unsafe extern "C" fn(*mut FidCq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
+    pub(crate) strerror: unsafe extern "C" fn(*mut FidCq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
 }
 
 /// The entry of the fullest format; the entries of the others are its beginning.
@@ -494,8 +476,7 @@ pub(crate) struct EqOps {
     pub(crate) readerr: unsafe extern "C" fn(*mut FidEq, *mut c_void, u64) -> isize,
     pub(crate) write: unsafe extern "C" fn(*mut FidEq, u32, *const c_void, usize, u64) -> isize,
     pub(crate) sread: unsafe extern "C" fn(*mut FidEq, *mut u32, *mut c_void, usize, c_int, u64) -> isize,
-    pub(crate) strerror:
-        unsafe extern "C" fn(*mut FidEq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
+    pub(crate) strerror: unsafe extern "C" fn(*mut FidEq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
 }
 
 #[repr(C)]
@@ -576,24 +557,12 @@ pub(crate) struct FiMsgTagged {
 pub(crate) struct MsgOps {
     pub(crate) size: usize,
     pub(crate) recv: unsafe extern "C" fn(*mut FidEp, *mut c_void, usize, *mut c_void, FiAddr, *mut c_void) -> isize,
-    pub(crate) recvv: unsafe extern "C" fn(
-        *mut FidEp,
-        *const libc::iovec,
-        *mut *mut c_void,
-        usize,
-        FiAddr,
-        *mut c_void,
-    ) -> isize,
+    pub(crate) recvv:
+        unsafe extern "C" fn(*mut FidEp, *const libc::iovec, *mut *mut c_void, usize, FiAddr, *mut c_void) -> isize,
     pub(crate) recvmsg: unsafe extern "C" fn(*mut FidEp, *const FiMsg, u64) -> isize,
     pub(crate) send: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, *mut c_void, FiAddr, *mut c_void) -> isize,
-    pub(crate) sendv: unsafe extern "C" fn(
-        *mut FidEp,
-        *const libc::iovec,
-        *mut *mut c_void,
-        usize,
-        FiAddr,
-        *mut c_void,
-    ) -> isize,
+    pub(crate) sendv:
+        unsafe extern "C" fn(*mut FidEp, *const libc::iovec, *mut *mut c_void, usize, FiAddr, *mut c_void) -> isize,
     pub(crate) sendmsg: unsafe extern "C" fn(*mut FidEp, *const FiMsg, u64) -> isize,
     pub(crate) inject: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, FiAddr) -> isize,
     pub(crate) senddata:
@@ -604,16 +573,8 @@ pub(crate) struct MsgOps {
 #[repr(C)]
 pub(crate) struct TaggedOps {
     pub(crate) size: usize,
-    pub(crate) recv: unsafe extern "C" fn(
-        *mut FidEp,
-        *mut c_void,
-        usize,
-        *mut c_void,
-        FiAddr,
-        u64,
-        u64,
-        *mut c_void,
-    ) -> isize,
+    pub(crate) recv:
+        unsafe extern "C" fn(*mut FidEp, *mut c_void, usize, *mut c_void, FiAddr, u64, u64, *mut c_void) -> isize,
     pub(crate) recvv: unsafe extern "C" fn(
         *mut FidEp,
         *const libc::iovec,
@@ -638,15 +599,11 @@ pub(crate) struct TaggedOps {
     ) -> isize,
     pub(crate) sendmsg: unsafe extern "C" fn(*mut FidEp, *const FiMsgTagged, u64) -> isize,
     pub(crate) inject: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, FiAddr, u64) -> isize,
-    pub(crate) senddata: unsafe extern "C" fn(
-        *mut FidEp,
-        *const c_void,
-        usize,
-        *mut c_void,
-        u64,
-        FiAddr,
-        u64,
-        *mut c_void,
-    ) -> isize,
+    pub(crate) senddata:
+        unsafe extern "C" fn(*mut FidEp, *const c_void, usize, *mut c_void, u64, FiAddr, u64, *mut c_void) -> isize,
     pub(crate) injectdata: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, u64, FiAddr, u64) -> isize,
 }
+
+#[cfg(test)]
+#[path = "abi_tests.rs"]
+mod tests;

@@ -39,7 +39,9 @@ impl Peers {
     fn insert(&mut self, address: Option<PeerAddress>) -> FiAddr {
         let number = self.entries.len() as FiAddr;
         self.entries.push(address);
-        let Some(address) = address else { return FI_ADDR_NOTAVAIL };
+        let Some(address) = address else {
+            return FI_ADDR_NOTAVAIL;
+        };
         self.numbers.entry(key(address)).or_insert(number);
         number
     }
@@ -186,7 +188,9 @@ unsafe extern "C" fn insert(
     for (at, bytes) in addresses.iter().enumerate() {
         let address = PeerAddress::from_bytes(bytes);
         if address.is_none() {
-            log(Level::Warn, || format!("address {at} of {count} names no endpoint of this provider: {bytes:02x?}"));
+            log(Level::Warn, || {
+                format!("address {at} of {count} names no endpoint of this provider: {bytes:02x?}")
+            });
         }
         inserted += c_int::from(address.is_some());
         let number = peers.insert(address);

@@ -11,11 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    abi::*,
-    bound::BoundEndpoints,
-    domain::Domain,
-};
+use crate::{abi::*, bound::BoundEndpoints, domain::Domain};
 
 /// Since this version of the interface an error entry has a length of error data.
 const ERR_DATA_SIZE_SINCE: u32 = fi_version(1, 5);

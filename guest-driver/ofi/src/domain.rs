@@ -72,7 +72,10 @@ pub(crate) unsafe extern "C" fn open(
     // SAFETY: the caller's promise.
     let (api_version, interface) = unsafe {
         let Some(info) = info.as_ref() else { return -FI_EINVAL };
-        let name = info.domain_attr.as_ref().map_or(ptr::null_mut(), |attributes| attributes.name);
+        let name = info
+            .domain_attr
+            .as_ref()
+            .map_or(ptr::null_mut(), |attributes| attributes.name);
         let interface = (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());
         ((*fabric).api_version, interface)
     };

@@ -130,7 +130,9 @@ unsafe extern "C" fn sread(
         .map(|limit_ms| Instant::now() + Duration::from_millis(limit_ms));
     let mut events = object.events.lock().unwrap_or_else(PoisonError::into_inner);
     while events.is_empty() {
-        let limit = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(Instant::now()));
+        let limit = until.map_or(Duration::from_secs(3600), |until| {
+            until.saturating_duration_since(Instant::now())
+        });
         if limit.is_zero() {
             return -FI_EAGAIN as isize;
         }
@@ -155,7 +157,11 @@ unsafe extern "C" fn write(eq: *mut FidEq, kind: u32, data: *const c_void, len: 
         return -FI_EINVAL as isize;
     }
     // SAFETY: as above.
-    let data = if len == 0 { &[] } else { unsafe { slice::from_raw_parts(data.cast::<u8>(), len) } };
+    let data = if len == 0 {
+        &[]
+    } else {
+        unsafe { slice::from_raw_parts(data.cast::<u8>(), len) }
+    };
     let mut events = object.events.lock().unwrap_or_else(PoisonError::into_inner);
     events.push_back((kind, data.into()));
     object.written.notify_one();

@@ -5,11 +5,7 @@ use std::{
     ptr,
 };
 
-use crate::{
-    abi::*,
-    domain,
-    event_queue,
-};
+use crate::{abi::*, domain, event_queue};
 
 static FID_OPS: FidOps = FidOps {
     size: size_of::<FidOps>(),

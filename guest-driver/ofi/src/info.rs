@@ -39,12 +39,8 @@ const SECONDARY_CAPS: u64 = FI_MULTI_RECV | FI_SOURCE | FI_LOCAL_COMM | FI_REMOT
 const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND;
 const RX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
 const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
-const TX_OP_FLAGS: u64 = FI_COMPLETION
-    | FI_INJECT
-    | FI_INJECT_COMPLETE
-    | FI_TRANSMIT_COMPLETE
-    | FI_DELIVERY_COMPLETE
-    | FI_MATCH_COMPLETE;
+const TX_OP_FLAGS: u64 =
+    FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
 const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
 /// Each block that libfabric frees is at least this long, and zero: later versions of the library read fields that this
@@ -109,7 +105,11 @@ unsafe fn offer(
         unsafe { check(hints) }?;
     }
     // SAFETY: the caller's promise.
-    let wanted = unsafe { hints.and_then(|hints| hints.domain_attr.as_ref()).and_then(|domain| text(domain.name)) };
+    let wanted = unsafe {
+        hints
+            .and_then(|hints| hints.domain_attr.as_ref())
+            .and_then(|domain| text(domain.name))
+    };
     let board = match wanted {
         Some(name) => Board::named(name),
         None => Board::first(),
@@ -131,7 +131,9 @@ unsafe fn offer(
     }
     // SAFETY: the caller's promise.
     let info = unsafe { build(version, &board, source, destination, hints) };
-    log(Level::Info, || format!("offers {} ({})", board.interface().name, own.mac));
+    log(Level::Info, || {
+        format!("offers {} ({})", board.interface().name, own.mac)
+    });
     Ok(info)
 }
 
@@ -149,7 +151,9 @@ fn resolve(board: &Board, node: Option<&str>, service: Option<&str>) -> Result<O
         Err(_) => board.find_peer(node).map_err(|error| format!("{node}: {error}"))?,
     };
     let endpoint = match endpoint {
-        Some(number) => number.parse().map_err(|_| format!("{number} is no number of an endpoint"))?,
+        Some(number) => number
+            .parse()
+            .map_err(|_| format!("{number} is no number of an endpoint"))?,
         None => ENDPOINT_ANY,
     };
     Ok(Some(PeerAddress {
@@ -192,7 +196,10 @@ unsafe fn check(hints: &FiInfo) -> Result<(), Refusal> {
     none_or(hints.addr_format, ADDR_FORMAT, "format of addresses")?;
     // SAFETY: the caller's promise.
     unsafe {
-        hints.ep_attr.as_ref().map_or(Ok(()), |wish| check_endpoint(wish, hints.caps))?;
+        hints
+            .ep_attr
+            .as_ref()
+            .map_or(Ok(()), |wish| check_endpoint(wish, hints.caps))?;
         hints.tx_attr.as_ref().map_or(Ok(()), check_transmit)?;
         hints.rx_attr.as_ref().map_or(Ok(()), check_receive)?;
         hints.domain_attr.as_ref().map_or(Ok(()), check_domain)?;
@@ -209,7 +216,11 @@ unsafe fn check(hints: &FiInfo) -> Result<(), Refusal> {
 fn check_endpoint(wish: &FiEpAttr, caps: u64) -> Result<(), Refusal> {
     none_or(wish.type_ as u32, FI_EP_RDM as u32, "type of endpoint")?;
     none_or(wish.protocol, PROTOCOL, "protocol")?;
-    at_most(wish.protocol_version as usize, PROTOCOL_VERSION as usize, "version of the protocol")?;
+    at_most(
+        wish.protocol_version as usize,
+        PROTOCOL_VERSION as usize,
+        "version of the protocol",
+    )?;
     at_most(wish.max_msg_size, MESSAGE_LEN_MAX, "length of messages")?;
     at_most(wish.tx_ctx_cnt, 1, "transmit contexts")?;
     at_most(wish.rx_ctx_cnt, 1, "receive contexts")?;
@@ -222,7 +233,11 @@ fn check_endpoint(wish: &FiEpAttr, caps: u64) -> Result<(), Refusal> {
 
 fn check_transmit(wish: &FiTxAttr) -> Result<(), Refusal> {
     // Programs give one set of capabilities for both directions.
-    subset(wish.caps & !(FI_RECV | SECONDARY_CAPS | FI_DIRECTED_RECV), TX_CAPS, "transmit capabilities")?;
+    subset(
+        wish.caps & !(FI_RECV | SECONDARY_CAPS | FI_DIRECTED_RECV),
+        TX_CAPS,
+        "transmit capabilities",
+    )?;
     subset(wish.op_flags, TX_OP_FLAGS, "transmit flags")?;
     subset(wish.msg_order, FI_ORDER_SAS, "order of messages")?;
     subset(wish.comp_order, 0, "order of completions")?;

@@ -75,7 +75,12 @@ unsafe extern "C" fn regv(
     unsafe { register(key, flags, out, context) }
 }
 
-unsafe extern "C" fn regattr(_domain: *mut Fid, attributes: *const FiMrAttr, flags: u64, out: *mut *mut FidMr) -> c_int {
+unsafe extern "C" fn regattr(
+    _domain: *mut Fid,
+    attributes: *const FiMrAttr,
+    flags: u64,
+    out: *mut *mut FidMr,
+) -> c_int {
     // SAFETY: libfabric's promise for this call.
     match unsafe { attributes.as_ref() } {
         // SAFETY: as above.

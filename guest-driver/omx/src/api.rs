@@ -146,7 +146,11 @@ impl Endpoint {
         context: u64,
         synchronous: bool,
     ) -> Result<Request, Error> {
-        let until = if synchronous { SendUntil::Matched } else { SendUntil::Standard };
+        let until = if synchronous {
+            SendUntil::Matched
+        } else {
+            SendUntil::Standard
+        };
         // SAFETY: the caller's promise.
         unsafe { self.isend_until(segments, to, match_info, context, until) }
     }
@@ -173,7 +177,9 @@ impl Endpoint {
             return Err(Error::BadEndpoint);
         }
         let before = core.completions();
-        if until.may_be_early() && let Some(immediate) = core.begin_immediate_send(&memory, to, match_info) {
+        if until.may_be_early()
+            && let Some(immediate) = core.begin_immediate_send(&memory, to, match_info)
+        {
             // The clock, too, is read while the frame is in flight.
             let now = clock::now();
             core.now = now;
@@ -199,7 +205,8 @@ impl Endpoint {
     ) -> Result<Request, Error> {
         let before = core.completions();
         // The engine asks for no time when a short message is posted.
-        let may_do_without = until.may_be_early() && memory.len() as usize <= INLINE_LEN_MAX && to.local_endpoint().is_none();
+        let may_do_without =
+            until.may_be_early() && memory.len() as usize <= INLINE_LEN_MAX && to.local_endpoint().is_none();
         let mut now = (!may_do_without || core.egress.batching().wants_time()).then(clock::now);
         core.now = now.unwrap_or(core.now);
         let sent = core.send(memory, to, match_info, context, until).map(Request);

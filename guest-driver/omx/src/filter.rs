@@ -4,10 +4,7 @@
 use mxoe::matching::{Filter, SourceKey, UnexpectedId};
 
 use crate::{
-    Endpoint, Error, Request, RequestKind, Segment, Status,
-    completion::selector,
-    memory::Segments,
-    store::HEAD_LEN,
+    Endpoint, Error, Request, RequestKind, Segment, Status, completion::selector, memory::Segments, store::HEAD_LEN,
 };
 
 /// The messages that a receive or a probe takes.

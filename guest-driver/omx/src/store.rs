@@ -493,7 +493,9 @@ impl Host for Store {
             }
             Some(Transfer::Unexpected { id: Some(id) }) => {
                 if let Some(Unexp {
-                    body: UnexpBody::Partial { data: memory, has_head, .. },
+                    body: UnexpBody::Partial {
+                        data: memory, has_head, ..
+                    },
                     ..
                 }) = self.table.unexpected.get_mut(*id)
                 {

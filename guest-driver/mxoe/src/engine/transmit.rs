@@ -358,7 +358,14 @@ impl<P: Peers> Engine<P> {
         self.emit_with(head, &Packet::Medium(medium), payload, counter, out)
     }
 
-    fn emit_rndv(&mut self, head: &Head, at: u32, piggyack: u16, region: u8, out: &mut [u8; HEAD_BUFFER_LEN]) -> Option<Transmit> {
+    fn emit_rndv(
+        &mut self,
+        head: &Head,
+        at: u32,
+        piggyack: u16,
+        region: u8,
+        out: &mut [u8; HEAD_BUFFER_LEN],
+    ) -> Option<Transmit> {
         let message = self.transmitter.get(at)?;
         let p = &self.partners[message.partner];
         let rndv = Rndv {

@@ -212,11 +212,7 @@ impl<R> Posted<R> {
             }
             return Some(entry.value);
         }
-        if let Some(class) = self
-            .classes
-            .iter_mut()
-            .find(|class| class.holds(entry.filter))
-        {
+        if let Some(class) = self.classes.iter_mut().find(|class| class.holds(entry.filter)) {
             class.count -= 1;
         }
         let key = key(entry.filter);

@@ -135,7 +135,11 @@ impl Host for Program {
             ..
         } = arrival;
         let expected = self.table.posted.peek(match_info).is_some();
-        let data_bytes = if matches!(body, Body::Announced { .. }) { 0 } else { length };
+        let data_bytes = if matches!(body, Body::Announced { .. }) {
+            0
+        } else {
+            length
+        };
         if !expected {
             let entry = UnexpectedEntry {
                 partner,

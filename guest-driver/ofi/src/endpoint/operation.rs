@@ -26,7 +26,11 @@ impl Prefix {
 
     pub(super) const fn data(self) -> Option<u64> {
         let word = u64::from_le_bytes(self.0);
-        if word >> 32 == 0 { None } else { Some(word & 0xffff_ffff) }
+        if word >> 32 == 0 {
+            None
+        } else {
+            Some(word & 0xffff_ffff)
+        }
     }
 }
 
@@ -39,7 +43,9 @@ pub(super) enum Kind {
     Send,
     Receive,
     /// A buffer that takes one message after the other: `used` of its bytes are taken.
-    MultiReceive { used: usize },
+    MultiReceive {
+        used: usize,
+    },
 }
 
 /// An operation that goes on.

@@ -1,10 +1,7 @@
 //! Receiving: posted receives, buffers for many messages, and messages that are looked at or claimed before they are
 //! received.
 
-use std::{
-    ffi::c_void,
-    sync::atomic::Ordering,
-};
+use std::{ffi::c_void, sync::atomic::Ordering};
 
 use omx::{Error, MessageFilter, Segment};
 
@@ -48,7 +45,9 @@ pub(super) struct Receive<'a> {
 impl Receive<'_> {
     /// Returns which messages the receive takes, from whomever.
     fn filter(&self) -> MessageFilter {
-        let (info, tag_mask) = self.tag.map_or((UNTAGGED, 0), |(tag, ignored)| (tag & TAG_MASK & !ignored, TAG_MASK & !ignored));
+        let (info, tag_mask) = self.tag.map_or((UNTAGGED, 0), |(tag, ignored)| {
+            (tag & TAG_MASK & !ignored, TAG_MASK & !ignored)
+        });
         MessageFilter {
             match_info: info,
             match_mask: !TAG_MASK | tag_mask,
@@ -70,11 +69,16 @@ impl State {
         if !self.enabled.load(Ordering::Relaxed) {
             return -FI_EOPBADSTATE as isize;
         }
-        let flags = receive.flags.unwrap_or_else(|| self.receive_flags.load(Ordering::Relaxed));
+        let flags = receive
+            .flags
+            .unwrap_or_else(|| self.receive_flags.load(Ordering::Relaxed));
         if flags & !RECEIVE_FLAGS != 0 || (receive.tag.is_some() && flags & FI_MULTI_RECV != 0) {
             return -FI_EBADFLAGS as isize;
         }
-        let len = receive.pieces.iter().fold(0_usize, |sum, piece| sum.saturating_add(piece.iov_len));
+        let len = receive
+            .pieces
+            .iter()
+            .fold(0_usize, |sum, piece| sum.saturating_add(piece.iov_len));
         if receive.pieces.len() > IOV_LIMIT || (flags & FI_MULTI_RECV != 0 && receive.pieces.len() != 1) {
             return -FI_EINVAL as isize;
         }
@@ -107,7 +111,10 @@ impl State {
 
     /// Makes the operation of a receive.
     fn add_receive(&self, guarded: &mut Guarded, receive: &Receive<'_>, flags: u64, filter: MessageFilter) -> usize {
-        let is_selective = guarded.receive_queue.as_ref().is_some_and(|binding| binding.is_selective);
+        let is_selective = guarded
+            .receive_queue
+            .as_ref()
+            .is_some_and(|binding| binding.is_selective);
         let (number, operation) = guarded.operation();
         operation.kind = if flags & FI_MULTI_RECV != 0 {
             Kind::MultiReceive { used: 0 }
@@ -117,7 +124,10 @@ impl State {
         operation.context = receive.context;
         operation.flags = receive.space();
         operation.is_visible = !is_selective || flags & FI_COMPLETION != 0;
-        operation.buffer = receive.pieces.first().map_or(std::ptr::null_mut(), |piece| piece.iov_base);
+        operation.buffer = receive
+            .pieces
+            .first()
+            .map_or(std::ptr::null_mut(), |piece| piece.iov_base);
         operation.filter = filter;
         operation.room = receive.pieces.iter().map(|piece| piece.iov_len).sum();
         operation.pieces.extend(receive.pieces.iter().map(segment));
@@ -202,7 +212,9 @@ impl State {
         } else if let Err(err) = self.post_operation(guarded, number) {
             // The buffer is gone: the program posts it again.
             entry.flags |= FI_MULTI_RECV;
-            crate::log::log(crate::log::Level::Error, || format!("a receive cannot be posted again: error {err}"));
+            crate::log::log(crate::log::Level::Error, || {
+                format!("a receive cannot be posted again: error {err}")
+            });
             self.next_multi_receive(guarded);
         }
         guarded.complete_receive(entry, source, failure, is_visible);
@@ -212,7 +224,9 @@ impl State {
     pub(super) fn next_multi_receive(&self, guarded: &mut Guarded) {
         guarded.multi_receive = None;
         while guarded.multi_receive.is_none() {
-            let Some(number) = guarded.behind.pop_front() else { return };
+            let Some(number) = guarded.behind.pop_front() else {
+                return;
+            };
             let operation = &guarded.operations[number];
             let entry = FiCqTaggedEntry {
                 op_context: operation.context,
@@ -235,9 +249,13 @@ impl State {
         let filter = self.filter(guarded, receive)?;
         let claims = flags & (FI_CLAIM | FI_DISCARD) != 0;
         let found = if claims {
-            self.omx.claim(filter).map(|found| found.map(|(claim, message)| (Some(claim), message)))
+            self.omx
+                .claim(filter)
+                .map(|found| found.map(|(claim, message)| (Some(claim), message)))
         } else {
-            self.omx.iprobe_filtered(filter).map(|found| found.map(|message| (None, message)))
+            self.omx
+                .iprobe_filtered(filter)
+                .map(|found| found.map(|message| (None, message)))
         }
         .map_err(|error| error_number(&error))?;
         let mut entry = FiCqTaggedEntry {
@@ -289,7 +307,10 @@ impl State {
         let mut list = [operation.scratch(0); IOV_LIMIT + 1];
         list[1..=operation.pieces.len()].copy_from_slice(&operation.pieces);
         // SAFETY: as in `post_operation`.
-        let posted = unsafe { self.omx.receive_claimed(claim, &list[..=operation.pieces.len()], number as u64) };
+        let posted = unsafe {
+            self.omx
+                .receive_claimed(claim, &list[..=operation.pieces.len()], number as u64)
+        };
         match posted {
             Ok(request) => {
                 operation.request = Some(request);
@@ -307,7 +328,9 @@ impl Guarded {
     /// Tells of a message that was looked for: nothing was received, and nothing is counted.
     fn tell_receive(&self, entry: FiCqTaggedEntry, source: FiAddr, failure: Option<Failure>) {
         if let Some(binding) = &self.receive_queue {
-            binding.queue.push(crate::completion_queue::Completion { entry, source, failure });
+            binding
+                .queue
+                .push(crate::completion_queue::Completion { entry, source, failure });
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
     ptr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize,},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize},
     },
     time::Duration,
 };
@@ -116,11 +116,19 @@ impl State {
         let omx = omx::Endpoint::open(&options)?;
         omx.set_failure_handler(Some(Arc::new(|_, code| {
             // A peer that is closed got what it waited for, and its last acknowledgement was lost.
-            let level = if code == StatusCode::EndpointClosed { Level::Info } else { Level::Error };
-            log(level, || format!("a message that was already complete was lost: {code}"));
+            let level = if code == StatusCode::EndpointClosed {
+                Level::Info
+            } else {
+                Level::Error
+            };
+            log(level, || {
+                format!("a message that was already complete was lost: {code}")
+            });
         })));
         let own = omx.address();
-        log(Level::Info, || format!("opened endpoint {} of {}", own.endpoint(), own.mac()));
+        log(Level::Info, || {
+            format!("opened endpoint {} of {}", own.endpoint(), own.mac())
+        });
         Ok(Self {
             omx,
             is_directed: caps & FI_DIRECTED_RECV != 0,
@@ -225,7 +233,12 @@ impl State {
     }
 
     /// Describes the message that a receive took.
-    fn received(&self, guarded: &Guarded, number: usize, status: &Status) -> (FiCqTaggedEntry, FiAddr, Option<Failure>) {
+    fn received(
+        &self,
+        guarded: &Guarded,
+        number: usize,
+        status: &Status,
+    ) -> (FiCqTaggedEntry, FiAddr, Option<Failure>) {
         let operation = &guarded.operations[number];
         let beyond_prefix = |len: u32| (len as usize).saturating_sub(PREFIX_LEN);
         let len = beyond_prefix(status.transferred);
@@ -260,7 +273,9 @@ impl State {
     /// Returns the address of a peer that is connected. Otherwise the connection is begun or goes on, and the program is
     /// to try again (`FI_EAGAIN`), or hears why it failed.
     pub(super) fn peer(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Address, c_int> {
-        let Some(vector) = &guarded.peers else { return Err(FI_ENOAV) };
+        let Some(vector) = &guarded.peers else {
+            return Err(FI_ENOAV);
+        };
         let peers = vector.peers();
         let wanted = peers.get(number).ok_or(FI_EINVAL)?;
         if peers.removals != guarded.removals_known {
@@ -314,7 +329,9 @@ impl State {
         *connection = match status.address.filter(|_| status.code == StatusCode::Success) {
             Some(address) if address.session() == wanted.session => Connection::Made(address),
             Some(_) => {
-                log(Level::Error, || format!("{wanted}: the process that had this address has ended"));
+                log(Level::Error, || {
+                    format!("{wanted}: the process that had this address has ended")
+                });
                 Connection::Failed(FI_ECONNREFUSED)
             }
             None => Connection::Failed(failed(status.code, &wanted.to_string())),
@@ -471,13 +488,7 @@ impl Failure {
 
 /// Adds an entry to a queue. A failure is added whether the program wants completions or not, unless it could not tell
 /// what failed.
-fn push(
-    queue: &CompletionQueue,
-    entry: FiCqTaggedEntry,
-    source: FiAddr,
-    failure: Option<Failure>,
-    is_visible: bool,
-) {
+fn push(queue: &CompletionQueue, entry: FiCqTaggedEntry, source: FiAddr, failure: Option<Failure>, is_visible: bool) {
     let is_shown = match failure {
         None => is_visible,
         Some(_) => !entry.op_context.is_null(),

@@ -1,9 +1,6 @@
 //! The functions by which programs send and receive tagged messages.
 
-use std::{
-    ffi::c_void,
-    slice,
-};
+use std::{ffi::c_void, slice};
 
 use super::{receive::Receive, state, transmit::Message};
 use crate::abi::*;

@@ -50,14 +50,19 @@ impl State {
         if !self.enabled.load(Ordering::Relaxed) {
             return -FI_EOPBADSTATE as isize;
         }
-        let flags = message.flags.unwrap_or_else(|| self.transmit_flags.load(Ordering::Relaxed));
+        let flags = message
+            .flags
+            .unwrap_or_else(|| self.transmit_flags.load(Ordering::Relaxed));
         if flags & !SEND_FLAGS != 0 {
             return -FI_EBADFLAGS as isize;
         }
         if message.pieces.len() > IOV_LIMIT {
             return -FI_EINVAL as isize;
         }
-        let len = message.pieces.iter().fold(0_usize, |sum, piece| sum.saturating_add(piece.iov_len));
+        let len = message
+            .pieces
+            .iter()
+            .fold(0_usize, |sum, piece| sum.saturating_add(piece.iov_len));
         let copies = message.is_injected || flags & FI_INJECT != 0;
         if len > MESSAGE_LEN_MAX || (copies && len > INJECT_SIZE) {
             return -FI_EMSGSIZE as isize;
@@ -99,7 +104,11 @@ impl State {
         let match_info = message.tag.map_or(UNTAGGED, |tag| tag & TAG_MASK);
         let (number, operation) = guarded.operation();
         operation.kind = Kind::Send;
-        operation.context = if message.is_injected { std::ptr::null_mut() } else { message.context };
+        operation.context = if message.is_injected {
+            std::ptr::null_mut()
+        } else {
+            message.context
+        };
         operation.flags = FI_SEND | if message.tag.is_some() { FI_TAGGED } else { FI_MSG };
         operation.is_visible = is_visible;
         operation.set_prefix(Prefix::new(message.data));

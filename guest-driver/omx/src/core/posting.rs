@@ -388,7 +388,9 @@ impl Core {
             .matched(request, message.source, message.envelope.match_info, message.length);
         match message.body {
             UnexpBody::Whole(data) => self.store.receive_whole(request, &data),
-            UnexpBody::Partial { transfer: key, data, .. } => {
+            UnexpBody::Partial {
+                transfer: key, data, ..
+            } => {
                 // What is not there yet arrives in its place.
                 if let Some(entry) = self.store.requests.get_mut(request) {
                     entry.memory.write(0, &data);

@@ -253,7 +253,11 @@ impl Pair {
         }
         let words = self.rings.messages_in.payload_words(record);
         // Behind the pairs, one word more has the first bytes.
-        let head = words.chunks_exact(2).remainder().first().map_or([0; HEAD_LEN], |word| word.to_ne_bytes());
+        let head = words
+            .chunks_exact(2)
+            .remainder()
+            .first()
+            .map_or([0; HEAD_LEN], |word| word.to_ne_bytes());
         let list: Box<[(u64, u64)]> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
         // Each is at most 4 GiB, so the sum cannot wrap.
         if list.iter().any(|(_, len)| *len > u32::MAX.into())
