@@ -1,0 +1,79 @@
+/* Peers that cannot be reached: each send ends with an error of libfabric, in time. unreachable INTERFACE gone|absent */
+
+#include "end.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+/* Sends until the provider says why it cannot. */
+static long failure(struct end *end, fi_addr_t to) {
+    double until = now_s() + 60;
+    char byte = 1;
+    for (;;) {
+        long result = fi_tsend(end->ep, &byte, 1, NULL, to, 1, &byte);
+        if (result == 0) {
+            struct fi_cq_tagged_entry entry;
+            ssize_t count;
+            while ((count = fi_cq_read(end->tx, &entry, 1)) == -FI_EAGAIN)
+                CHECK(now_s() < until, "no end in time");
+            if (count == -FI_EAVAIL) {
+                struct fi_cq_err_entry error;
+                memset(&error, 0, sizeof error);
+                CHECK(fi_cq_readerr(end->tx, &error, 0) == 1, "a failure");
+                CHECK(fi_cq_strerror(end->tx, error.prov_errno, NULL, NULL, 0) != NULL, "a sentence");
+                return -error.err;
+            }
+            continue;
+        }
+        if (result != -FI_EAGAIN)
+            return result;
+        progress(end);
+        CHECK(now_s() < until, "no error in time");
+    }
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 3, "usage: unreachable INTERFACE gone|absent");
+    setenv("OMX_IFACES", arguments[1], 1);
+    static struct end end;
+    if (strcmp(arguments[2], "absent") == 0) {
+        open_end(&end, -1, 0, (struct wishes){0});
+        unsigned char address[16];
+        size_t len = sizeof address;
+        fi_addr_t to;
+        FI(fi_getname(&end.ep->fid, address, &len));
+        /* An endpoint of this host that is not open. */
+        address[6] = 30;
+        CHECK(fi_av_insert(end.av, address, 1, &to, 0, NULL) == 1, "the address");
+        long result = failure(&end, to);
+        CHECK(result == -FI_ECONNRESET, "%s", fi_strerror((int) -result));
+        /* The endpoint itself as another process had it before. */
+        FI(fi_getname(&end.ep->fid, address, &len));
+        address[8] ^= 1;
+        CHECK(fi_av_insert(end.av, address, 1, &to, 0, NULL) == 1, "the address");
+        result = failure(&end, to);
+        CHECK(result == -FI_ECONNREFUSED, "%s", fi_strerror((int) -result));
+        close_end(&end);
+        return 0;
+    }
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "a pair of sockets");
+    pid_t child = fork();
+    CHECK(child >= 0, "a process");
+    int rank = child == 0;
+    close(ends[!rank]);
+    open_end(&end, ends[rank], rank, (struct wishes){0});
+    char byte = 1;
+    AGAIN(&end, fi_tinject(end.ep, &byte, 1, end.peer, 9));
+    AGAIN(&end, fi_trecv(end.ep, &byte, 1, NULL, end.peer, 9, 0, NULL));
+    next(&end, end.rx);
+    step(&end);
+    if (rank == 1) {
+        kill(getpid(), SIGKILL);
+    }
+    CHECK(waitpid(child, NULL, 0) == child, "the other process");
+    long result = failure(&end, end.peer);
+    CHECK(result == -FI_ECONNRESET || result == -FI_EHOSTUNREACH, "%s", fi_strerror((int) -result));
+    close_end(&end);
+    return 0;
+}

@@ -1,0 +1,215 @@
+//! The provider as libfabric loads it: C programs written against libfabric's headers, and Debian's `fi_info`, `fi_pingpong` and Open
+//! MPI, each over a cable between two interfaces and inside the host. Needs root, `libfabric-dev`, `libfabric-bin` and `openmpi-bin`.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use weft_guest_driver_testkit::{Veth, in_private_network};
+
+/// The plug-in under the name that libfabric looks for, and compiled programs beside it.
+struct Kit(tempfile::TempDir);
+
+impl Kit {
+    fn new() -> Self {
+        let kit = Self(tempfile::tempdir().unwrap());
+        fs::copy(beside_tests("libmx_fi.so"), kit.at("libmx-fi.so")).unwrap();
+        kit
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Compiles a program of `tests/c`.
+    fn compile(&self, name: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
+        let program = self.at(name);
+        let compiled = Command::new("gcc")
+            .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+            .args([&program, &source])
+            .args(["-lfabric", "-lpthread"])
+            .status();
+        assert!(
+            compiled.is_ok_and(|status| status.success()),
+            "{name}.c does not compile; it needs gcc and libfabric-dev"
+        );
+        program
+    }
+
+    /// A program that finds the provider, and an authority for each of its interfaces.
+    fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command
+            .env("FI_PROVIDER_PATH", self.0.path())
+            .env("OMX_RUN_DIR", self.0.path())
+            .env("OMX_OMXD", beside_tests("omxd"))
+            .stdin(Stdio::null());
+        command
+    }
+}
+
+/// A file that cargo made for the tests of this profile.
+fn beside_tests(name: &str) -> PathBuf {
+    let own = env::current_exe().unwrap();
+    let found = own.ancestors().skip(1).take(2).map(|folder| folder.join(name));
+    let newest = found.filter(|path| path.is_file()).max_by_key(|path| path.metadata().unwrap().modified().unwrap());
+    newest.unwrap_or_else(|| panic!("these tests need {name}: `cargo build -p weft-omxd -p weft-ofi` makes it"))
+}
+
+/// The program succeeds; returns what it printed.
+#[track_caller]
+fn succeeds(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success(), "{command:?}: {}\n{text}", output.status);
+    text
+}
+
+fn with_cable(test: &str, mtu: usize, body: impl FnOnce(&Kit, &Veth)) {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "this test makes network namespaces and packet sockets: run it as root"
+    );
+    in_private_network(test, || body(&Kit::new(), &Veth::new(mtu)));
+}
+
+#[test]
+fn m_om9_what_mpi_needs_holds_over_the_wire_inside_the_host_and_under_loss() {
+    with_cable(
+        "m_om9_what_mpi_needs_holds_over_the_wire_inside_the_host_and_under_loss",
+        1500,
+        |kit, veth| {
+            let cases = kit.compile("cases");
+            succeeds(kit.command(&cases).args([&veth.a, &veth.b]));
+            succeeds(kit.command(&cases).args([&veth.a, &veth.a]));
+            let mut lossy = kit.command(&cases);
+            succeeds(lossy.env("OMX_PACKET_LOSS", "packet=50").args([&veth.a, &veth.b]));
+        },
+    );
+}
+
+#[test]
+fn m_om9_wishes_are_fulfilled_or_refused_as_libfabric_expects() {
+    with_cable(
+        "m_om9_wishes_are_fulfilled_or_refused_as_libfabric_expects",
+        1500,
+        |kit, veth| {
+            let hints = kit.compile("hints");
+            succeeds(kit.command(hints).args([&veth.a, &veth.b]));
+        },
+    );
+}
+
+#[test]
+fn m_om9_peers_that_are_gone_are_told_by_an_error_and_a_sentence() {
+    with_cable(
+        "m_om9_peers_that_are_gone_are_told_by_an_error_and_a_sentence",
+        1500,
+        |kit, veth| {
+            let unreachable = kit.compile("unreachable");
+            let absent = succeeds(kit.command(&unreachable).args([&veth.a, "absent"]));
+            assert!(absent.contains("look for the first process that ended"), "{absent}");
+            assert!(absent.contains("the process that had this address has ended"), "{absent}");
+            succeeds(kit.command(&unreachable).args([&veth.a, "gone"]));
+        },
+    );
+}
+
+#[test]
+fn m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it() {
+    with_cable(
+        "m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it",
+        1500,
+        |kit, veth| {
+            let list = succeeds(kit.command("fi_info").env("OMX_IFACES", &veth.b));
+            let ours: Vec<_> = list.lines().filter(|line| line.starts_with("provider: mx")).collect();
+            assert_eq!(ours, ["provider: mx"], "{list}");
+            let one = succeeds(kit.command("fi_info").args(["-p", "mx", "-v"]).env("OMX_IFACES", &veth.b));
+            for line in [
+                "fabric: mx".to_owned(),
+                format!("domain: {}", veth.b),
+                "type: FI_EP_RDM".to_owned(),
+            ] {
+                assert!(one.to_lowercase().contains(&line.to_lowercase()), "{line}\n{one}");
+            }
+            // Which interface, and why there is none, is said where the user asks for it.
+            let mut chosen = kit.command("fi_info");
+            let chosen = succeeds(chosen.args(["-p", "mx"]).env("OMX_IFACES", &veth.b).env("FI_LOG_LEVEL", "info"));
+            assert!(chosen.contains(&format!("mx: offers {}", veth.b)), "{chosen}");
+            let mut none = kit.command("fi_info");
+            let none = none.args(["-p", "mx"]).env("OMX_IFACES", "nosuch0").env("FI_LOG_LEVEL", "info");
+            let none = none.output().unwrap();
+            assert!(!none.status.success());
+            let said = String::from_utf8_lossy(&none.stderr);
+            assert!(said.contains("mx: nothing to offer: there is no board nosuch0"), "{said}");
+        },
+    );
+}
+
+#[test]
+fn m_om9_fi_pingpong_carries_every_size_with_checked_bytes() {
+    with_cable(
+        "m_om9_fi_pingpong_carries_every_size_with_checked_bytes",
+        9000,
+        |kit, veth| {
+            for kind in ["tagged", "msg"] {
+                let arguments = ["-p", "mx", "-e", "rdm", "-m", kind, "-S", "all", "-c"];
+                let mut server = kit.command("fi_pingpong");
+                server.args(arguments).env("OMX_IFACES", &veth.a).stdout(Stdio::piped());
+                let mut server = server.spawn().expect("fi_pingpong of libfabric-bin");
+                // Its socket is there before the client asks.
+                while Command::new("sh")
+                    .args(["-c", "ss -ltn | grep -q :47592"])
+                    .status()
+                    .is_ok_and(|status| !status.success())
+                {
+                    assert!(server.try_wait().unwrap().is_none(), "the server ended");
+                }
+                let mut client = kit.command("fi_pingpong");
+                succeeds(client.args(arguments).arg("127.0.0.1").env("OMX_IFACES", &veth.b));
+                assert!(server.wait().unwrap().success());
+            }
+        },
+    );
+}
+
+#[test]
+fn m_om9_open_mpi_of_debian_runs_unmodified_over_the_wire_and_inside_the_host() {
+    with_cable(
+        "m_om9_open_mpi_of_debian_runs_unmodified_over_the_wire_and_inside_the_host",
+        1500,
+        |kit, veth| {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/workloads/mpi/conformance.c");
+            let program = kit.at("conformance");
+            let compiled = Command::new("mpicc").args(["-O1", "-o"]).args([&program, &source]).status();
+            assert!(
+                compiled.is_ok_and(|status| status.success()),
+                "mpicc of libopenmpi-dev is needed"
+            );
+            let statistics = kit.at("statistics");
+            for interfaces in [[&veth.a, &veth.b], [&veth.a, &veth.a]] {
+                let mut mpirun = kit.command("mpirun");
+                mpirun
+                    .args(["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "cm", "--mca", "mtl", "ofi"])
+                    .args(["--mca", "mtl_ofi_provider_include", "mx", "--mca", "osc", "pt2pt"])
+                    .args(["--mca", "mpi_yield_when_idle", "1"])
+                    .env("FI_MX_STATISTICS", &statistics);
+                for (at, interface) in interfaces.iter().enumerate() {
+                    if at > 0 {
+                        mpirun.arg(":");
+                    }
+                    mpirun.args(["-np", "1", "-x", &format!("OMX_IFACES={interface}")]).arg(&program);
+                }
+                let said = succeeds(&mut mpirun);
+                assert!(!said.contains("FAIL"), "{said}");
+                let lines = fs::read_to_string(&statistics).unwrap();
+                fs::remove_file(&statistics).unwrap();
+                assert_eq!(lines.lines().count(), 2, "one line of each rank\n{lines}");
+                assert!(!lines.contains("sent_messages=0 "), "{lines}");
+            }
+        },
+    );
+}
