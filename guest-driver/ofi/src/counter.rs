@@ -72,6 +72,9 @@ pub(crate) unsafe extern "C" fn open(
     out: *mut *mut FidCntr,
     context: *mut c_void,
 ) -> c_int {
+    if !crate::info::has_counters() {
+        return -FI_ENOSYS;
+    }
     // SAFETY: the caller's promise.
     if let Some(attributes) = unsafe { attributes.as_ref() }
         && (attributes.events != 0 || !crate::endpoint::waits_without_object(attributes.wait_obj))

@@ -2,6 +2,7 @@
 //! the values that must follow those wishes (`docs/spec/ofi-provider.md` section 3).
 
 use std::{
+    env,
     ffi::{CStr, CString, c_char, c_int, c_void},
     ptr,
 };
@@ -46,6 +47,79 @@ const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 /// Each block that libfabric frees is at least this long, and zero: later versions of the library read fields that this
 /// provider does not know.
 const BLOCK_LEN: usize = 1024;
+
+/// What the provider offers. It is the same for every program, but for tests that withdraw a feature to see what a program
+/// does without it (`FI_MX_WITHOUT`, a list of the names below with commas; section 3.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Offer {
+    /// `directed_recv`, `msg`, `multi_recv`.
+    caps: u64,
+    /// `delivery_complete`.
+    tx_op_flags: u64,
+    /// `cq_data`.
+    cq_data_len: usize,
+    /// `tag_bits`: 48 are left.
+    tag_mask: u64,
+    /// `message_length`: 64 KiB are left.
+    message_len_max: usize,
+    /// `counters`.
+    has_counters: bool,
+    /// `echo`: flags, threading, progress and the type of the address vector do not follow the wishes.
+    echoes: bool,
+}
+
+impl Offer {
+    const ALL: Self = Self {
+        caps: PRIMARY_CAPS | SECONDARY_CAPS,
+        tx_op_flags: TX_OP_FLAGS,
+        cq_data_len: CQ_DATA_LEN,
+        tag_mask: TAG_MASK,
+        message_len_max: MESSAGE_LEN_MAX,
+        has_counters: true,
+        echoes: true,
+    };
+
+    fn read() -> Self {
+        let Ok(names) = env::var("FI_MX_WITHOUT") else {
+            return Self::ALL;
+        };
+        let mut offer = Self::ALL;
+        for name in names.split(',').filter(|name| !name.is_empty()) {
+            match name {
+                "directed_recv" => offer.caps &= !FI_DIRECTED_RECV,
+                "msg" => offer.caps &= !FI_MSG,
+                "multi_recv" => offer.caps &= !FI_MULTI_RECV,
+                "delivery_complete" => offer.tx_op_flags &= !FI_DELIVERY_COMPLETE,
+                "cq_data" => offer.cq_data_len = 0,
+                "tag_bits" => offer.tag_mask = (1 << 48) - 1,
+                "message_length" => offer.message_len_max = 64 << 10,
+                "counters" => offer.has_counters = false,
+                "echo" => offer.echoes = false,
+                unknown => log(Level::Error, || format!("FI_MX_WITHOUT: {unknown} is no feature")),
+            }
+        }
+        offer
+    }
+
+    /// Returns the wish, or what is offered where there is none or none is followed.
+    fn or<T: Default + PartialEq>(self, wish: T, offered: T) -> T {
+        if wish == T::default() || !self.echoes {
+            offered
+        } else {
+            wish
+        }
+    }
+
+    /// Returns the wish, or nothing where none is followed.
+    fn echo<T: Default>(self, wish: T) -> T {
+        if self.echoes { wish } else { T::default() }
+    }
+}
+
+/// Whether programs get counters.
+pub(crate) fn has_counters() -> bool {
+    Offer::read().has_counters
+}
 
 /// The reason why a wish cannot be fulfilled, for the user's log.
 type Refusal = String;
@@ -100,9 +174,10 @@ unsafe fn offer(
     if flags & (OFI_CORE_PROV_ONLY | OFI_GETINFO_INTERNAL) != 0 {
         return Err("a utility provider asks, which this one needs not".to_owned());
     }
+    let offered = Offer::read();
     if let Some(hints) = hints {
         // SAFETY: the caller's promise.
-        unsafe { check(hints) }?;
+        unsafe { offered.check(hints) }?;
     }
     // SAFETY: the caller's promise.
     let wanted = unsafe {
@@ -130,7 +205,7 @@ unsafe fn offer(
         return Err(format!("{source} is not on {}", board.interface().name));
     }
     // SAFETY: the caller's promise.
-    let info = unsafe { build(version, &board, source, destination, hints) };
+    let info = unsafe { offered.build(version, &board, (source, destination), hints) };
     log(Level::Info, || {
         format!("offers {} ({})", board.interface().name, own.mac)
     });
@@ -189,99 +264,6 @@ fn none_or(wish: u32, offered: u32, what: &str) -> Result<(), Refusal> {
     }
 }
 
-/// # Safety
-/// The parts of the hints are valid or null.
-unsafe fn check(hints: &FiInfo) -> Result<(), Refusal> {
-    subset(hints.caps, PRIMARY_CAPS | SECONDARY_CAPS, "capabilities")?;
-    none_or(hints.addr_format, ADDR_FORMAT, "format of addresses")?;
-    // SAFETY: the caller's promise.
-    unsafe {
-        hints
-            .ep_attr
-            .as_ref()
-            .map_or(Ok(()), |wish| check_endpoint(wish, hints.caps))?;
-        hints.tx_attr.as_ref().map_or(Ok(()), check_transmit)?;
-        hints.rx_attr.as_ref().map_or(Ok(()), check_receive)?;
-        hints.domain_attr.as_ref().map_or(Ok(()), check_domain)?;
-        if let Some(fabric) = hints.fabric_attr.as_ref()
-            && !fabric.name.is_null()
-            && CStr::from_ptr(fabric.name) != FABRIC_NAME
-        {
-            return Err("another fabric is asked for".to_owned());
-        }
-    }
-    Ok(())
-}
-
-fn check_endpoint(wish: &FiEpAttr, caps: u64) -> Result<(), Refusal> {
-    none_or(wish.type_ as u32, FI_EP_RDM as u32, "type of endpoint")?;
-    none_or(wish.protocol, PROTOCOL, "protocol")?;
-    at_most(
-        wish.protocol_version as usize,
-        PROTOCOL_VERSION as usize,
-        "version of the protocol",
-    )?;
-    at_most(wish.max_msg_size, MESSAGE_LEN_MAX, "length of messages")?;
-    at_most(wish.tx_ctx_cnt, 1, "transmit contexts")?;
-    at_most(wish.rx_ctx_cnt, 1, "receive contexts")?;
-    at_most(wish.auth_key_size, 0, "authorization key")?;
-    if caps & FI_TAGGED != 0 && wish.mem_tag_format.leading_zeros() < (!TAG_MASK).leading_ones() {
-        return Err("more than 56 bits of tag are asked for".to_owned());
-    }
-    Ok(())
-}
-
-fn check_transmit(wish: &FiTxAttr) -> Result<(), Refusal> {
-    // Programs give one set of capabilities for both directions.
-    subset(
-        wish.caps & !(FI_RECV | SECONDARY_CAPS | FI_DIRECTED_RECV),
-        TX_CAPS,
-        "transmit capabilities",
-    )?;
-    subset(wish.op_flags, TX_OP_FLAGS, "transmit flags")?;
-    subset(wish.msg_order, FI_ORDER_SAS, "order of messages")?;
-    subset(wish.comp_order, 0, "order of completions")?;
-    at_most(wish.inject_size, INJECT_SIZE, "length of injected messages")?;
-    at_most(wish.size, QUEUE_SIZE, "transmit queue")?;
-    at_most(wish.iov_limit, IOV_LIMIT, "pieces of a message")?;
-    at_most(wish.rma_iov_limit, 0, "pieces of a remote access")
-}
-
-fn check_receive(wish: &FiRxAttr) -> Result<(), Refusal> {
-    subset(wish.caps & !(FI_SEND | SECONDARY_CAPS), RX_CAPS, "receive capabilities")?;
-    subset(wish.op_flags, RX_OP_FLAGS, "receive flags")?;
-    subset(wish.msg_order, FI_ORDER_SAS, "order of messages")?;
-    subset(wish.comp_order, 0, "order of completions")?;
-    at_most(wish.size, QUEUE_SIZE, "receive queue")?;
-    at_most(wish.iov_limit, IOV_LIMIT, "pieces of a message")
-}
-
-fn check_domain(wish: &FiDomainAttr) -> Result<(), Refusal> {
-    let values = [
-        (wish.threading, FI_THREAD_LAST, "threading"),
-        (wish.control_progress, FI_PROGRESS_MANUAL, "control progress"),
-        (wish.data_progress, FI_PROGRESS_MANUAL, "data progress"),
-        (wish.resource_mgmt, FI_RM_ENABLED, "resource management"),
-        (wish.av_type, FI_AV_TABLE, "type of address vector"),
-    ];
-    for (value, last, what) in values {
-        if !(0..=last).contains(&value) {
-            return Err(format!("{what}: {value} is unknown"));
-        }
-    }
-    subset(wish.caps, DOMAIN_CAPS, "capabilities of the domain")?;
-    at_most(wish.cq_data_size, CQ_DATA_LEN, "immediate data")?;
-    at_most(wish.auth_key_size, 0, "authorization key")?;
-    at_most(wish.max_err_data, 0, "error data")?;
-    at_most(wish.cntr_cnt, COUNT, "counters")?;
-    at_most(wish.cq_cnt, COUNT, "completion queues")?;
-    at_most(wish.ep_cnt, ENDPOINTS, "endpoints")?;
-    at_most(wish.max_ep_tx_ctx, 1, "transmit contexts")?;
-    at_most(wish.max_ep_rx_ctx, 1, "receive contexts")?;
-    at_most(wish.max_ep_stx_ctx, 0, "shared transmit contexts")?;
-    at_most(wish.max_ep_srx_ctx, 0, "shared receive contexts")
-}
-
 /// The completion queues and the counters that a domain promises.
 const COUNT: usize = 1 << 16;
 /// The endpoints of an interface of one host.
@@ -307,124 +289,224 @@ fn copied(bytes: &[u8]) -> *mut c_void {
     }
 }
 
-/// Returns the wish, or what is offered where there is none.
-fn or<T: Default + PartialEq>(wish: T, offered: T) -> T {
-    if wish == T::default() { offered } else { wish }
-}
-
-/// # Safety
-/// The parts of the hints are valid or null, and were [checked](check).
-unsafe fn build(
-    version: u32,
-    board: &Board,
-    source: PeerAddress,
-    destination: Option<PeerAddress>,
-    hints: Option<&FiInfo>,
-) -> *mut FiInfo {
-    let info: *mut FiInfo = block();
-    // SAFETY: the block is fresh and zero, which is valid for every field.
-    let entry = unsafe { &mut *info };
-    let wish = hints.map_or(0, |hints| hints.caps);
-    entry.caps = if wish == 0 {
-        PRIMARY_CAPS | SECONDARY_CAPS
-    } else {
-        wish | SECONDARY_CAPS | FI_SEND | FI_RECV
-    };
-    entry.addr_format = ADDR_FORMAT;
-    entry.src_addr = copied(&source.to_bytes());
-    entry.src_addrlen = ADDRESS_LEN;
-    if let Some(destination) = destination {
-        entry.dest_addr = copied(&destination.to_bytes());
-        entry.dest_addrlen = ADDRESS_LEN;
-    } else if let Some(hints) = hints.filter(|hints| !hints.dest_addr.is_null()) {
+impl Offer {
+    /// # Safety
+    /// The parts of the hints are valid or null.
+    unsafe fn check(self, hints: &FiInfo) -> Result<(), Refusal> {
+        subset(hints.caps, self.caps, "capabilities")?;
+        none_or(hints.addr_format, ADDR_FORMAT, "format of addresses")?;
         // SAFETY: the caller's promise.
-        let bytes = unsafe { std::slice::from_raw_parts(hints.dest_addr.cast::<u8>(), hints.dest_addrlen) };
-        entry.dest_addr = copied(bytes);
-        entry.dest_addrlen = bytes.len();
+        unsafe {
+            hints
+                .ep_attr
+                .as_ref()
+                .map_or(Ok(()), |wish| self.check_endpoint(wish, hints.caps))?;
+            hints
+                .tx_attr
+                .as_ref()
+                .map_or(Ok(()), |wish| self.check_transmit(wish))?;
+            hints.rx_attr.as_ref().map_or(Ok(()), |wish| self.check_receive(wish))?;
+            hints
+                .domain_attr
+                .as_ref()
+                .map_or(Ok(()), |wish| self.check_domain(wish))?;
+            if let Some(fabric) = hints.fabric_attr.as_ref()
+                && !fabric.name.is_null()
+                && CStr::from_ptr(fabric.name) != FABRIC_NAME
+            {
+                return Err("another fabric is asked for".to_owned());
+            }
+        }
+        Ok(())
     }
-    entry.handle = hints.map_or(ptr::null_mut(), |hints| hints.handle);
-    // SAFETY: the caller's promise.
-    unsafe {
-        entry.tx_attr = transmit_attributes(hints.and_then(|hints| hints.tx_attr.as_ref()), entry.caps);
-        entry.rx_attr = receive_attributes(hints.and_then(|hints| hints.rx_attr.as_ref()), entry.caps);
-        entry.domain_attr = domain_attributes(hints.and_then(|hints| hints.domain_attr.as_ref()), board);
+
+    fn check_endpoint(self, wish: &FiEpAttr, caps: u64) -> Result<(), Refusal> {
+        none_or(wish.type_ as u32, FI_EP_RDM as u32, "type of endpoint")?;
+        none_or(wish.protocol, PROTOCOL, "protocol")?;
+        at_most(
+            wish.protocol_version as usize,
+            PROTOCOL_VERSION as usize,
+            "version of the protocol",
+        )?;
+        at_most(wish.max_msg_size, self.message_len_max, "length of messages")?;
+        at_most(wish.tx_ctx_cnt, 1, "transmit contexts")?;
+        at_most(wish.rx_ctx_cnt, 1, "receive contexts")?;
+        at_most(wish.auth_key_size, 0, "authorization key")?;
+        if caps & FI_TAGGED != 0 && wish.mem_tag_format.leading_zeros() < (!self.tag_mask).leading_ones() {
+            return Err("more bits of tag are asked for than are offered".to_owned());
+        }
+        Ok(())
     }
-    entry.ep_attr = endpoint_attributes();
-    let fabric: *mut FiFabricAttr = block();
-    // SAFETY: as for `info`.
-    let attributes = unsafe { &mut *fabric };
-    attributes.name = copied(FABRIC_NAME.to_bytes_with_nul()).cast();
-    attributes.prov_version = fi_version(1, 0);
-    attributes.api_version = version;
-    entry.fabric_attr = fabric;
-    info
-}
 
-fn transmit_attributes(wish: Option<&FiTxAttr>, caps: u64) -> *mut FiTxAttr {
-    let block: *mut FiTxAttr = block();
-    // SAFETY: the block is fresh and zero, which is valid for every field.
-    let attributes = unsafe { &mut *block };
-    attributes.caps = TX_CAPS & caps;
-    attributes.op_flags = wish.map_or(0, |wish| wish.op_flags);
-    attributes.msg_order = FI_ORDER_SAS;
-    attributes.inject_size = or(wish.map_or(0, |wish| wish.inject_size), INJECT_SIZE);
-    attributes.size = or(wish.map_or(0, |wish| wish.size), QUEUE_SIZE);
-    attributes.iov_limit = or(wish.map_or(0, |wish| wish.iov_limit), IOV_LIMIT);
-    attributes.tclass = wish.map_or(0, |wish| wish.tclass);
-    block
-}
+    fn check_transmit(self, wish: &FiTxAttr) -> Result<(), Refusal> {
+        // Programs give one set of capabilities for both directions.
+        subset(
+            wish.caps & !(FI_RECV | SECONDARY_CAPS | FI_DIRECTED_RECV),
+            TX_CAPS,
+            "transmit capabilities",
+        )?;
+        subset(wish.op_flags, self.tx_op_flags, "transmit flags")?;
+        subset(wish.msg_order, FI_ORDER_SAS, "order of messages")?;
+        subset(wish.comp_order, 0, "order of completions")?;
+        at_most(wish.inject_size, INJECT_SIZE, "length of injected messages")?;
+        at_most(wish.size, QUEUE_SIZE, "transmit queue")?;
+        at_most(wish.iov_limit, IOV_LIMIT, "pieces of a message")?;
+        at_most(wish.rma_iov_limit, 0, "pieces of a remote access")
+    }
 
-fn receive_attributes(wish: Option<&FiRxAttr>, caps: u64) -> *mut FiRxAttr {
-    let block: *mut FiRxAttr = block();
-    // SAFETY: as in `transmit_attributes`.
-    let attributes = unsafe { &mut *block };
-    attributes.caps = RX_CAPS & caps;
-    attributes.op_flags = wish.map_or(0, |wish| wish.op_flags);
-    attributes.msg_order = FI_ORDER_SAS;
-    attributes.total_buffered_recv = wish.map_or(0, |wish| wish.total_buffered_recv);
-    attributes.size = or(wish.map_or(0, |wish| wish.size), QUEUE_SIZE);
-    attributes.iov_limit = or(wish.map_or(0, |wish| wish.iov_limit), IOV_LIMIT);
-    block
-}
+    fn check_receive(self, wish: &FiRxAttr) -> Result<(), Refusal> {
+        subset(
+            wish.caps & !(FI_SEND | SECONDARY_CAPS),
+            RX_CAPS & (self.caps | SECONDARY_CAPS),
+            "receive capabilities",
+        )?;
+        subset(wish.op_flags, RX_OP_FLAGS, "receive flags")?;
+        subset(wish.msg_order, FI_ORDER_SAS, "order of messages")?;
+        subset(wish.comp_order, 0, "order of completions")?;
+        at_most(wish.size, QUEUE_SIZE, "receive queue")?;
+        at_most(wish.iov_limit, IOV_LIMIT, "pieces of a message")
+    }
 
-fn endpoint_attributes() -> *mut FiEpAttr {
-    let block: *mut FiEpAttr = block();
-    // SAFETY: as in `transmit_attributes`.
-    let attributes = unsafe { &mut *block };
-    attributes.type_ = FI_EP_RDM;
-    attributes.protocol = PROTOCOL;
-    attributes.protocol_version = PROTOCOL_VERSION;
-    attributes.max_msg_size = MESSAGE_LEN_MAX;
-    // Every second bit is set from the highest one of the tag on, as libfabric describes a tag without fields.
-    attributes.mem_tag_format = 0xaaaa_aaaa_aaaa_aaaa & TAG_MASK;
-    attributes.tx_ctx_cnt = 1;
-    attributes.rx_ctx_cnt = 1;
-    block
-}
+    fn check_domain(self, wish: &FiDomainAttr) -> Result<(), Refusal> {
+        let values = [
+            (wish.threading, FI_THREAD_LAST, "threading"),
+            (wish.control_progress, FI_PROGRESS_MANUAL, "control progress"),
+            (wish.data_progress, FI_PROGRESS_MANUAL, "data progress"),
+            (wish.resource_mgmt, FI_RM_ENABLED, "resource management"),
+            (wish.av_type, FI_AV_TABLE, "type of address vector"),
+        ];
+        for (value, last, what) in values {
+            if !(0..=last).contains(&value) {
+                return Err(format!("{what}: {value} is unknown"));
+            }
+        }
+        subset(wish.caps, DOMAIN_CAPS, "capabilities of the domain")?;
+        at_most(wish.cq_data_size, self.cq_data_len, "immediate data")?;
+        at_most(wish.auth_key_size, 0, "authorization key")?;
+        at_most(wish.max_err_data, 0, "error data")?;
+        at_most(wish.cntr_cnt, if self.has_counters { COUNT } else { 0 }, "counters")?;
+        at_most(wish.cq_cnt, COUNT, "completion queues")?;
+        at_most(wish.ep_cnt, ENDPOINTS, "endpoints")?;
+        at_most(wish.max_ep_tx_ctx, 1, "transmit contexts")?;
+        at_most(wish.max_ep_rx_ctx, 1, "receive contexts")?;
+        at_most(wish.max_ep_stx_ctx, 0, "shared transmit contexts")?;
+        at_most(wish.max_ep_srx_ctx, 0, "shared receive contexts")
+    }
 
-fn domain_attributes(wish: Option<&FiDomainAttr>, board: &Board) -> *mut FiDomainAttr {
-    let block: *mut FiDomainAttr = block();
-    // SAFETY: as in `transmit_attributes`.
-    let attributes = unsafe { &mut *block };
-    let name = CString::new(board.interface().name.as_str()).unwrap_or_default();
-    attributes.name = copied(name.as_bytes_with_nul()).cast();
-    attributes.threading = or(wish.map_or(0, |wish| wish.threading), FI_THREAD_SAFE);
-    attributes.control_progress = or(wish.map_or(0, |wish| wish.control_progress), FI_PROGRESS_AUTO);
-    attributes.data_progress = or(wish.map_or(0, |wish| wish.data_progress), FI_PROGRESS_MANUAL);
-    attributes.resource_mgmt = FI_RM_ENABLED;
-    attributes.av_type = wish.map_or(0, |wish| wish.av_type);
-    attributes.mr_key_size = 8;
-    attributes.cq_data_size = CQ_DATA_LEN;
-    attributes.cq_cnt = COUNT;
-    attributes.ep_cnt = ENDPOINTS;
-    attributes.tx_ctx_cnt = ENDPOINTS;
-    attributes.rx_ctx_cnt = ENDPOINTS;
-    attributes.max_ep_tx_ctx = 1;
-    attributes.max_ep_rx_ctx = 1;
-    attributes.cntr_cnt = COUNT;
-    attributes.mr_iov_limit = 1;
-    attributes.mr_cnt = COUNT;
-    attributes.caps = DOMAIN_CAPS;
-    attributes.tclass = wish.map_or(0, |wish| wish.tclass);
-    block
+    /// # Safety
+    /// The parts of the hints are valid or null, and were [checked](Self::check).
+    unsafe fn build(
+        self,
+        version: u32,
+        board: &Board,
+        (source, destination): (PeerAddress, Option<PeerAddress>),
+        hints: Option<&FiInfo>,
+    ) -> *mut FiInfo {
+        let info: *mut FiInfo = block();
+        // SAFETY: the block is fresh and zero, which is valid for every field.
+        let entry = unsafe { &mut *info };
+        let wish = hints.map_or(0, |hints| hints.caps);
+        entry.caps = if wish == 0 {
+            self.caps
+        } else {
+            wish | SECONDARY_CAPS & self.caps | FI_SEND | FI_RECV
+        };
+        entry.addr_format = ADDR_FORMAT;
+        entry.src_addr = copied(&source.to_bytes());
+        entry.src_addrlen = ADDRESS_LEN;
+        if let Some(destination) = destination {
+            entry.dest_addr = copied(&destination.to_bytes());
+            entry.dest_addrlen = ADDRESS_LEN;
+        } else if let Some(hints) = hints.filter(|hints| !hints.dest_addr.is_null()) {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(hints.dest_addr.cast::<u8>(), hints.dest_addrlen) };
+            entry.dest_addr = copied(bytes);
+            entry.dest_addrlen = bytes.len();
+        }
+        entry.handle = hints.map_or(ptr::null_mut(), |hints| hints.handle);
+        // SAFETY: the caller's promise.
+        unsafe {
+            entry.tx_attr = self.transmit_attributes(hints.and_then(|hints| hints.tx_attr.as_ref()), entry.caps);
+            entry.rx_attr = self.receive_attributes(hints.and_then(|hints| hints.rx_attr.as_ref()), entry.caps);
+            entry.domain_attr = self.domain_attributes(hints.and_then(|hints| hints.domain_attr.as_ref()), board);
+        }
+        entry.ep_attr = self.endpoint_attributes();
+        let fabric: *mut FiFabricAttr = block();
+        // SAFETY: as for `info`.
+        let attributes = unsafe { &mut *fabric };
+        attributes.name = copied(FABRIC_NAME.to_bytes_with_nul()).cast();
+        attributes.prov_version = fi_version(1, 0);
+        attributes.api_version = version;
+        entry.fabric_attr = fabric;
+        info
+    }
+
+    fn transmit_attributes(self, wish: Option<&FiTxAttr>, caps: u64) -> *mut FiTxAttr {
+        let block: *mut FiTxAttr = block();
+        // SAFETY: the block is fresh and zero, which is valid for every field.
+        let attributes = unsafe { &mut *block };
+        attributes.caps = TX_CAPS & caps;
+        attributes.op_flags = self.echo(wish.map_or(0, |wish| wish.op_flags));
+        attributes.msg_order = FI_ORDER_SAS;
+        attributes.inject_size = self.or(wish.map_or(0, |wish| wish.inject_size), INJECT_SIZE);
+        attributes.size = self.or(wish.map_or(0, |wish| wish.size), QUEUE_SIZE);
+        attributes.iov_limit = self.or(wish.map_or(0, |wish| wish.iov_limit), IOV_LIMIT);
+        attributes.tclass = wish.map_or(0, |wish| wish.tclass);
+        block
+    }
+
+    fn receive_attributes(self, wish: Option<&FiRxAttr>, caps: u64) -> *mut FiRxAttr {
+        let block: *mut FiRxAttr = block();
+        // SAFETY: as in `transmit_attributes`.
+        let attributes = unsafe { &mut *block };
+        attributes.caps = RX_CAPS & caps;
+        attributes.op_flags = self.echo(wish.map_or(0, |wish| wish.op_flags));
+        attributes.msg_order = FI_ORDER_SAS;
+        attributes.total_buffered_recv = wish.map_or(0, |wish| wish.total_buffered_recv);
+        attributes.size = self.or(wish.map_or(0, |wish| wish.size), QUEUE_SIZE);
+        attributes.iov_limit = self.or(wish.map_or(0, |wish| wish.iov_limit), IOV_LIMIT);
+        block
+    }
+
+    fn endpoint_attributes(self) -> *mut FiEpAttr {
+        let block: *mut FiEpAttr = block();
+        // SAFETY: as in `transmit_attributes`.
+        let attributes = unsafe { &mut *block };
+        attributes.type_ = FI_EP_RDM;
+        attributes.protocol = PROTOCOL;
+        attributes.protocol_version = PROTOCOL_VERSION;
+        attributes.max_msg_size = self.message_len_max;
+        // Every second bit is set from the highest one of the tag on, as libfabric describes a tag without fields.
+        attributes.mem_tag_format = 0xaaaa_aaaa_aaaa_aaaa & self.tag_mask;
+        attributes.tx_ctx_cnt = 1;
+        attributes.rx_ctx_cnt = 1;
+        block
+    }
+
+    fn domain_attributes(self, wish: Option<&FiDomainAttr>, board: &Board) -> *mut FiDomainAttr {
+        let block: *mut FiDomainAttr = block();
+        // SAFETY: as in `transmit_attributes`.
+        let attributes = unsafe { &mut *block };
+        let name = CString::new(board.interface().name.as_str()).unwrap_or_default();
+        attributes.name = copied(name.as_bytes_with_nul()).cast();
+        attributes.threading = self.or(wish.map_or(0, |wish| wish.threading), FI_THREAD_SAFE);
+        attributes.control_progress = self.or(wish.map_or(0, |wish| wish.control_progress), FI_PROGRESS_AUTO);
+        attributes.data_progress = self.or(wish.map_or(0, |wish| wish.data_progress), FI_PROGRESS_MANUAL);
+        attributes.resource_mgmt = FI_RM_ENABLED;
+        attributes.av_type = self.echo(wish.map_or(0, |wish| wish.av_type));
+        attributes.mr_key_size = 8;
+        attributes.cq_data_size = self.cq_data_len;
+        attributes.cq_cnt = COUNT;
+        attributes.ep_cnt = ENDPOINTS;
+        attributes.tx_ctx_cnt = ENDPOINTS;
+        attributes.rx_ctx_cnt = ENDPOINTS;
+        attributes.max_ep_tx_ctx = 1;
+        attributes.max_ep_rx_ctx = 1;
+        attributes.cntr_cnt = if self.has_counters { COUNT } else { 0 };
+        attributes.mr_iov_limit = 1;
+        attributes.mr_cnt = COUNT;
+        attributes.caps = DOMAIN_CAPS;
+        attributes.tclass = wish.map_or(0, |wish| wish.tclass);
+        block
+    }
 }

@@ -55,7 +55,9 @@ impl Kit {
 fn beside_tests(name: &str) -> PathBuf {
     let own = env::current_exe().unwrap();
     let found = own.ancestors().skip(1).take(2).map(|folder| folder.join(name));
-    let newest = found.filter(|path| path.is_file()).max_by_key(|path| path.metadata().unwrap().modified().unwrap());
+    let newest = found
+        .filter(|path| path.is_file())
+        .max_by_key(|path| path.metadata().unwrap().modified().unwrap());
     newest.unwrap_or_else(|| panic!("these tests need {name}: `cargo build -p weft-omxd -p weft-ofi` makes it"))
 }
 
@@ -63,7 +65,9 @@ fn beside_tests(name: &str) -> PathBuf {
 #[track_caller]
 fn succeeds(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    let text = [output.stdout, output.stderr]
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .concat();
     assert!(output.status.success(), "{command:?}: {}\n{text}", output.status);
     text
 }
@@ -112,7 +116,10 @@ fn m_om9_peers_that_are_gone_are_told_by_an_error_and_a_sentence() {
             let unreachable = kit.compile("unreachable");
             let absent = succeeds(kit.command(&unreachable).args([&veth.a, "absent"]));
             assert!(absent.contains("look for the first process that ended"), "{absent}");
-            assert!(absent.contains("the process that had this address has ended"), "{absent}");
+            assert!(
+                absent.contains("the process that had this address has ended"),
+                "{absent}"
+            );
             succeeds(kit.command(&unreachable).args([&veth.a, "gone"]));
         },
     );
@@ -127,7 +134,11 @@ fn m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it() {
             let list = succeeds(kit.command("fi_info").env("OMX_IFACES", &veth.b));
             let ours: Vec<_> = list.lines().filter(|line| line.starts_with("provider: mx")).collect();
             assert_eq!(ours, ["provider: mx"], "{list}");
-            let one = succeeds(kit.command("fi_info").args(["-p", "mx", "-v"]).env("OMX_IFACES", &veth.b));
+            let one = succeeds(
+                kit.command("fi_info")
+                    .args(["-p", "mx", "-v"])
+                    .env("OMX_IFACES", &veth.b),
+            );
             for line in [
                 "fabric: mx".to_owned(),
                 format!("domain: {}", veth.b),
@@ -137,14 +148,25 @@ fn m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it() {
             }
             // Which interface, and why there is none, is said where the user asks for it.
             let mut chosen = kit.command("fi_info");
-            let chosen = succeeds(chosen.args(["-p", "mx"]).env("OMX_IFACES", &veth.b).env("FI_LOG_LEVEL", "info"));
+            let chosen = succeeds(
+                chosen
+                    .args(["-p", "mx"])
+                    .env("OMX_IFACES", &veth.b)
+                    .env("FI_LOG_LEVEL", "info"),
+            );
             assert!(chosen.contains(&format!("mx: offers {}", veth.b)), "{chosen}");
             let mut none = kit.command("fi_info");
-            let none = none.args(["-p", "mx"]).env("OMX_IFACES", "nosuch0").env("FI_LOG_LEVEL", "info");
+            let none = none
+                .args(["-p", "mx"])
+                .env("OMX_IFACES", "nosuch0")
+                .env("FI_LOG_LEVEL", "info");
             let none = none.output().unwrap();
             assert!(!none.status.success());
             let said = String::from_utf8_lossy(&none.stderr);
-            assert!(said.contains("mx: nothing to offer: there is no board nosuch0"), "{said}");
+            assert!(
+                said.contains("mx: nothing to offer: there is no board nosuch0"),
+                "{said}"
+            );
         },
     );
 }
@@ -184,7 +206,10 @@ fn m_om9_open_mpi_of_debian_runs_unmodified_over_the_wire_and_inside_the_host() 
         |kit, veth| {
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/workloads/mpi/conformance.c");
             let program = kit.at("conformance");
-            let compiled = Command::new("mpicc").args(["-O1", "-o"]).args([&program, &source]).status();
+            let compiled = Command::new("mpicc")
+                .args(["-O1", "-o"])
+                .args([&program, &source])
+                .status();
             assert!(
                 compiled.is_ok_and(|status| status.success()),
                 "mpicc of libopenmpi-dev is needed"
@@ -193,7 +218,16 @@ fn m_om9_open_mpi_of_debian_runs_unmodified_over_the_wire_and_inside_the_host() 
             for interfaces in [[&veth.a, &veth.b], [&veth.a, &veth.a]] {
                 let mut mpirun = kit.command("mpirun");
                 mpirun
-                    .args(["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "cm", "--mca", "mtl", "ofi"])
+                    .args([
+                        "--allow-run-as-root",
+                        "--oversubscribe",
+                        "--mca",
+                        "pml",
+                        "cm",
+                        "--mca",
+                        "mtl",
+                        "ofi",
+                    ])
                     .args(["--mca", "mtl_ofi_provider_include", "mx", "--mca", "osc", "pt2pt"])
                     .args(["--mca", "mpi_yield_when_idle", "1"])
                     .env("FI_MX_STATISTICS", &statistics);
@@ -201,7 +235,9 @@ fn m_om9_open_mpi_of_debian_runs_unmodified_over_the_wire_and_inside_the_host() 
                     if at > 0 {
                         mpirun.arg(":");
                     }
-                    mpirun.args(["-np", "1", "-x", &format!("OMX_IFACES={interface}")]).arg(&program);
+                    mpirun
+                        .args(["-np", "1", "-x", &format!("OMX_IFACES={interface}")])
+                        .arg(&program);
                 }
                 let said = succeeds(&mut mpirun);
                 assert!(!said.contains("FAIL"), "{said}");
