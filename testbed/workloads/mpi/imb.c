@@ -3,8 +3,8 @@
 //     mpirun -np 4 imb [BENCHMARK...] [--sizes 0,16,4096] [--rounds 7] [--seconds 0.1] [--npmin N] [--json FILE]
 //     mpirun -np 2 imb --overlap [--sizes 4194304] ...
 //
-// Each size is measured in several rounds. The time of a round is the mean over its repetitions and over the ranks; the table
-// shows the least, the median and the greatest of the rounds, because one mean hides what the machine did meanwhile.
+// Each size is measured in several rounds. The time of a round is the mean over its repetitions and over the ranks; the
+// table shows the least, the median and the greatest of the rounds, because one mean hides what the machine did meanwhile.
 #define _POSIX_C_SOURCE 200809L
 
 #include <mpi.h>
@@ -277,8 +277,8 @@ static void write_json(const char *benchmark, const group *group, int repetition
     }
     fprintf(json, "%s\n  {\"benchmark\": \"%s\", \"ranks\": %d, \"bytes\": %d, \"repetitions\": %d, \"rounds\": %d, "
                   "\"min_us\": %.3f, \"median_us\": %.3f, \"max_us\": %.3f",
-            json_rows++ ? "," : "", benchmark, group->ranks, group->size, repetitions, options.rounds, time.least, time.median,
-            time.greatest);
+            json_rows++ ? "," : "", benchmark, group->ranks, group->size, repetitions, options.rounds, time.least,
+            time.median, time.greatest);
     if (mbytes_per_s >= 0) {
         fprintf(json, ", \"mbytes_per_s\": %.2f", mbytes_per_s);
     }
@@ -442,8 +442,9 @@ static void run_overlap(const benchmark *unused, group *group) {
             const double *row = all + 4 * rank;
             printf("%12d %7d %13.2f %13.2f %12.2f %10.1f\n", group->size, rank, row[0], row[1], row[2], row[3]);
             if (json != NULL) {
-                fprintf(json, "%s\n  {\"benchmark\": \"Overlap\", \"ranks\": 2, \"rank\": %d, \"bytes\": %d, \"rounds\": %d, "
-                              "\"pure_us\": %.3f, \"compute_us\": %.3f, \"overlapped_us\": %.3f, \"hidden_percent\": %.1f}",
+                fprintf(json,
+                        "%s\n  {\"benchmark\": \"Overlap\", \"ranks\": 2, \"rank\": %d, \"bytes\": %d, \"rounds\": %d, "
+                        "\"pure_us\": %.3f, \"compute_us\": %.3f, \"overlapped_us\": %.3f, \"hidden_percent\": %.1f}",
                         json_rows++ ? "," : "", rank, group->size, options.rounds, row[0], row[1], row[2], row[3]);
             }
         }

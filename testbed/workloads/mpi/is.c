@@ -1,6 +1,6 @@
-// Integer sort: the shape of the NAS kernel IS, written anew. Every rank makes its part of a fixed sequence of keys; the keys
-// are sorted into buckets, the buckets are spread over the ranks so that each gets about as many keys, and MPI_Alltoallv
-// moves them. The result is verified completely; the exit status is 1 if it is wrong.
+// Integer sort: the shape of the NAS kernel IS, written anew. Every rank makes its part of a fixed sequence of keys; the
+// keys are sorted into buckets, the buckets are spread over the ranks so that each gets about as many keys, and
+// MPI_Alltoallv moves them. The result is verified completely; the exit status is 1 if it is wrong.
 //
 //     mpirun -np 4 is [S|W|A]
 #include <mpi.h>
@@ -52,8 +52,8 @@ static uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// Key number `index`, whatever the number of ranks. As in the original it is the mean of four random numbers, so the keys are
-// not spread evenly and the buckets have to be balanced.
+// Key number `index`, whatever the number of ranks. As in the original it is the mean of four random numbers, so the keys
+// are not spread evenly and the buckets have to be balanced.
 static int key_at(const class *class, int64_t index) {
     uint64_t sum = 0;
     for (uint64_t i = 0; i < 4; i++) {
@@ -232,8 +232,8 @@ int main(int count, char **arguments) {
     MPI_Comm_size(MPI_COMM_WORLD, &sort.ranks);
     int64_t total = (int64_t)1 << sort.class.log_keys;
     if (sort.rank == 0) {
-        printf(" Integer sort\n Size:  %lld  (class %c)\n Iterations:   %d\n Number of processes:     %d\n", (long long)total,
-               sort.class.name, ITERATIONS, sort.ranks);
+        printf(" Integer sort\n Size:  %lld  (class %c)\n Iterations:   %d\n Number of processes:     %d\n",
+               (long long)total, sort.class.name, ITERATIONS, sort.ranks);
     }
     make_keys(&sort);
     sort_once(&sort);

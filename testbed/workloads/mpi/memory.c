@@ -1,5 +1,5 @@
-// Prints the resident memory of every rank, after MPI_Init and after it exchanged one message with every other rank, to compare
-// what transports need for each peer.
+// Prints the resident memory of every rank, after MPI_Init and after it exchanged one message with every other rank, to
+// compare what transports need for each peer.
 //
 //     mpirun -np 4 memory [BYTES OF A MESSAGE]
 #include <mpi.h>

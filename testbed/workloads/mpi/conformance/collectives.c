@@ -47,8 +47,8 @@ static void expect_sums(const int *ints, int count, int last, int first_place, c
     }
 }
 
-// Each rank in turn enters the barrier last: it waits for a message of every other rank, which they send just before they
-// enter. A rank that leaves early says so with a message that the last one would see.
+// Each rank in turn enters the barrier last, after a message from every other rank that is about to enter. A rank that leaves
+// the barrier says so with a message, so one that leaves too early is seen by the last rank.
 void check_barrier(void) {
     for (int last = 0; last < ranks; last++) {
         step("barrier that rank %d enters last", last);
@@ -58,8 +58,6 @@ void check_barrier(void) {
                     await_peer(peer, 1);
                 }
             }
-            // A round trip with every rank but those that wait in the barrier is impossible; messages that were sent after
-            // leaving it can be seen, though.
             int early = 0;
             for (int i = 0; i < 100; i++) {
                 MPI_Iprobe(MPI_ANY_SOURCE, 2, comm, &early, MPI_STATUS_IGNORE);

@@ -32,7 +32,7 @@ void step(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-// Memory with guard bytes behind it, which `free_bytes` checks.
+// Zeroed memory with guard bytes behind it, which `free_bytes` checks.
 unsigned char *new_bytes(size_t length);
 void free_bytes(unsigned char *bytes, size_t length);
 
@@ -73,7 +73,8 @@ check_function check_probe_eager, check_probe_large, check_iprobe_eager, check_i
 
 // errors.c
 check_function check_truncate_unexpected_eager, check_truncate_unexpected_large, check_truncate_posted_eager,
-    check_truncate_posted_large, check_truncate_mrecv, check_truncate_waitall, check_cancel, check_cancel_middle, check_cancel_matched;
+    check_truncate_posted_large, check_truncate_mrecv, check_truncate_waitall, check_cancel, check_cancel_middle,
+    check_cancel_matched;
 
 // requests.c
 check_function check_waitany, check_waitsome, check_waitall, check_testany, check_testsome, check_testall;
@@ -99,6 +100,7 @@ check_function check_comm_split, check_comm_dup, check_comm_group, check_interco
 
 // one_sided.c
 check_function check_put_fence, check_get_fence, check_put_large, check_get_large, check_accumulate_fence,
-    check_accumulate_lock, check_put_get_lock, check_put_get_lock_large, check_fetch_and_op, check_compare_and_swap, check_lock_all, check_pscw;
+    check_accumulate_lock, check_put_get_lock, check_put_get_lock_large, check_fetch_and_op, check_compare_and_swap,
+    check_lock_all, check_pscw;
 
 #endif

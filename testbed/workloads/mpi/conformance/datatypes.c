@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Sends `count` elements of the type from a filled buffer of `extent` bytes to the right neighbour, once into the same type
-// and once as packed bytes, and compares every byte with what MPI_Pack says the type covers.
+// Sends `count` elements of the type from a filled buffer of `extent` bytes to the right neighbour, once to a posted receive
+// and once unexpectedly, and compares every byte with what MPI_Pack and MPI_Unpack make of these contents.
 static void exchange(MPI_Datatype type, int count, size_t extent) {
     MPI_Type_commit(&type);
     int packed_size = 0, position = 0;

@@ -57,8 +57,8 @@ static void truncate_message(size_t length, size_t space, bool posted) {
     MPI_Status status;
     int error = posted ? MPI_Wait(&receive, &status) : MPI_Recv(in, (int)space, MPI_BYTE, left(), DATA, comm, &status);
     expect_truncated(error, posted ? "posted receive" : "receive of an unexpected message");
-    EXPECT(status.MPI_SOURCE == left() && status.MPI_TAG == DATA, "source %d and tag %d in the status of a truncated receive",
-           status.MPI_SOURCE, status.MPI_TAG);
+    EXPECT(status.MPI_SOURCE == left() && status.MPI_TAG == DATA,
+           "source %d and tag %d in the status of a truncated receive", status.MPI_SOURCE, status.MPI_TAG);
     step("wait for the sends");
     MPI_Wait(&sends[0], MPI_STATUS_IGNORE);
     MPI_Wait(&sends[1], MPI_STATUS_IGNORE);
