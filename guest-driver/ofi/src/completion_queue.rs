@@ -6,8 +6,9 @@ use std::{
     ptr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -15,6 +16,10 @@ use crate::{abi::*, bound::BoundEndpoints, domain::Domain};
 
 /// Since this version of the interface an error entry has a length of error data.
 const ERR_DATA_SIZE_SINCE: u32 = fi_version(1, 5);
+
+/// After so many reads that find nothing, some tens of microseconds, each further one lets other processes run: with more
+/// ranks than processors the message comes from one of them, and not every MPI lets others run while it sends.
+const SPIN_READS: u32 = 256;
 
 /// An operation that is over.
 #[derive(Clone, Copy)]
@@ -46,6 +51,8 @@ pub(crate) struct CompletionQueue {
     pub(crate) endpoints: BoundEndpoints,
     /// A thread that waits is to return.
     signalled: AtomicBool,
+    /// The reads since the last one that found something.
+    empty_reads: AtomicU32,
 }
 
 impl CompletionQueue {
@@ -96,7 +103,13 @@ impl CompletionQueue {
         }
         self.endpoints.progress();
         // SAFETY: as above.
-        unsafe { self.take(out, count, sources) }
+        let taken = unsafe { self.take(out, count, sources) };
+        if taken != -FI_EAGAIN as isize {
+            self.empty_reads.store(0, Ordering::Relaxed);
+        } else if self.empty_reads.fetch_add(1, Ordering::Relaxed) >= SPIN_READS {
+            thread::yield_now();
+        }
+        taken
     }
 
     /// # Safety
@@ -198,6 +211,7 @@ pub(crate) unsafe extern "C" fn open(
             entries: Mutex::default(),
             endpoints: BoundEndpoints::default(),
             signalled: AtomicBool::new(false),
+            empty_reads: AtomicU32::new(0),
         }),
     });
     // SAFETY: the caller's promise.

@@ -4,7 +4,7 @@
 //! behind them.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     ffi::{c_int, c_void},
     ptr,
     sync::{
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use omx::{Address, Claim, EndpointOptions, Error, Request, Status, StatusCode};
+use omx::{Address, Claim, EndpointOptions, Error, Request, SourceKey, Status, StatusCode};
 use slab::Slab;
 
 use super::{
@@ -81,6 +81,8 @@ pub(super) struct Guarded {
     /// Untagged receives that were posted behind that buffer.
     pub(super) behind: VecDeque<usize>,
     taken: Vec<(Request, Status)>,
+    /// The failures that the user was told of: each once for each peer.
+    told: HashSet<(Option<SourceKey>, StatusCode)>,
     pub(super) statistics: Statistics,
 }
 
@@ -150,6 +152,7 @@ impl State {
                 multi_receive: None,
                 behind: VecDeque::new(),
                 taken: Vec::with_capacity(TAKEN_MAX),
+                told: HashSet::new(),
                 statistics: Statistics::default(),
             }),
         })
@@ -214,7 +217,7 @@ impl State {
                 let failure = match status.code {
                     // That the peer took less is the peer's to know.
                     StatusCode::Success | StatusCode::Truncated => None,
-                    code => Some(Failure::of(code, status.address)),
+                    code => Some(guarded.failure(code, status.address)),
                 };
                 guarded.complete_send(number, failure);
             }
@@ -235,10 +238,14 @@ impl State {
     /// Describes the message that a receive took.
     fn received(
         &self,
-        guarded: &Guarded,
+        guarded: &mut Guarded,
         number: usize,
         status: &Status,
     ) -> (FiCqTaggedEntry, FiAddr, Option<Failure>) {
+        let failure = match status.code {
+            StatusCode::Success | StatusCode::Truncated => None,
+            code => Some(guarded.failure(code, status.address)),
+        };
         let operation = &guarded.operations[number];
         let beyond_prefix = |len: u32| (len as usize).saturating_sub(PREFIX_LEN);
         let len = beyond_prefix(status.transferred);
@@ -251,14 +258,11 @@ impl State {
             data: data.unwrap_or(0),
             tag: status.match_info & TAG_MASK,
         };
-        let failure = match status.code {
-            StatusCode::Success => None,
-            StatusCode::Truncated => Some(Failure {
-                err: FI_ETRUNC,
-                overflow_len: beyond_prefix(status.length) - len,
-            }),
-            code => Some(Failure::of(code, status.address)),
-        };
+        let truncated = (status.code == StatusCode::Truncated).then(|| Failure {
+            err: FI_ETRUNC,
+            overflow_len: beyond_prefix(status.length) - len,
+        });
+        let failure = failure.or(truncated);
         (entry, self.source(guarded, status.address), failure)
     }
 
@@ -334,7 +338,17 @@ impl State {
                 });
                 Connection::Failed(FI_ECONNREFUSED)
             }
-            None => Connection::Failed(failed(status.code, &wanted.to_string())),
+            None => {
+                let (err, advice) = meaning(status.code);
+                log(Level::Error, || {
+                    format!(
+                        "{wanted}: {}; {}",
+                        status.code,
+                        advice.unwrap_or("it cannot be connected")
+                    )
+                });
+                Connection::Failed(err)
+            }
         };
     }
 
@@ -449,6 +463,20 @@ impl Guarded {
         }
     }
 
+    /// Translates the end of a request that failed, and tells the user once what helps.
+    fn failure(&mut self, code: StatusCode, address: Option<Address>) -> Failure {
+        let is_new = self.told.insert((address.map(|address| address.source_key()), code));
+        let (err, advice) = meaning(code);
+        if is_new && let Some(advice) = advice {
+            let peer = address.map_or_else(
+                || "a peer".to_owned(),
+                |address| format!("endpoint {} of {}", address.endpoint(), address.mac()),
+            );
+            log(Level::Error, || format!("{peer}: {code}; {advice}"));
+        }
+        Failure { err, overflow_len: 0 }
+    }
+
     fn count(&self, kind: u64, failed: bool) {
         for (_, counter) in self.counters.iter().filter(|(kinds, _)| kinds & kind != 0) {
             counter.count(failed);
@@ -456,33 +484,23 @@ impl Guarded {
     }
 }
 
-/// Translates the end of a request that failed to a positive error number, and tells the user what helps.
-fn failed(code: StatusCode, peer: &str) -> c_int {
-    let (err, advice) = match code {
-        StatusCode::Cancelled => return FI_ECANCELED,
-        StatusCode::Timeout => (FI_ETIMEDOUT, "the network loses too much, or the peer was stopped"),
+/// Returns the positive error number of a request that failed, and what helps.
+const fn meaning(code: StatusCode) -> (c_int, Option<&'static str>) {
+    match code {
+        StatusCode::Cancelled => (FI_ECANCELED, None),
+        StatusCode::Timeout => (
+            FI_ETIMEDOUT,
+            Some("the network loses too much, or the peer was stopped"),
+        ),
         StatusCode::Unreachable => (
             FI_EHOSTUNREACH,
-            "check with omx_info on both hosts that they see each other",
+            Some("check with omx_info on both hosts that they see each other"),
         ),
-        StatusCode::EndpointClosed | StatusCode::BadSession => (FI_ECONNRESET, "look for the first process that ended"),
-        StatusCode::BadConnection => (FI_ECONNREFUSED, "give the interfaces of both hosts one MTU"),
-        _ => (FI_EIO, "look at omx_counters on both hosts"),
-    };
-    log(Level::Error, || format!("{peer}: {code}; {advice}"));
-    err
-}
-
-impl Failure {
-    fn of(code: StatusCode, address: Option<Address>) -> Self {
-        let peer = address.map_or_else(
-            || "a peer".to_owned(),
-            |address| format!("endpoint {} of {}", address.endpoint(), address.mac()),
-        );
-        Self {
-            err: failed(code, &peer),
-            overflow_len: 0,
+        StatusCode::EndpointClosed | StatusCode::BadSession => {
+            (FI_ECONNRESET, Some("look for the first process that ended"))
         }
+        StatusCode::BadConnection => (FI_ECONNREFUSED, Some("give the interfaces of both hosts one MTU")),
+        _ => (FI_EIO, Some("look at omx_counters on both hosts")),
     }
 }
 

@@ -204,16 +204,9 @@ fn m_om9_open_mpi_of_debian_runs_unmodified_over_the_wire_and_inside_the_host() 
         "m_om9_open_mpi_of_debian_runs_unmodified_over_the_wire_and_inside_the_host",
         1500,
         |kit, veth| {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/workloads/mpi/conformance.c");
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/mpi-workloads");
+            succeeds(Command::new(script).arg("mpicc").arg(kit.0.path()));
             let program = kit.at("conformance");
-            let compiled = Command::new("mpicc")
-                .args(["-O1", "-o"])
-                .args([&program, &source])
-                .status();
-            assert!(
-                compiled.is_ok_and(|status| status.success()),
-                "mpicc of libopenmpi-dev is needed"
-            );
             let statistics = kit.at("statistics");
             for interfaces in [[&veth.a, &veth.b], [&veth.a, &veth.a]] {
                 let mut mpirun = kit.command("mpirun");
