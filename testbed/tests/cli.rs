@@ -153,6 +153,7 @@ fn programs_that_are_built_one_by_one_share_all_that_they_are_built_from() {
         "weft-guest-tools",
         "weft-omxd",
         "weft-mx-abi",
+        "weft-ofi",
         "weft-bench",
     ] {
         let others: Vec<_> = features(&["-p", package]).difference(&all).cloned().collect();

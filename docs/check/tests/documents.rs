@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Crates with a README of one page.
-const CRATES: [&str; 17] = [
+const CRATES: [&str; 18] = [
     "fabric",
     "fabric/ether",
     "fabric/settings",
@@ -18,6 +18,7 @@ const CRATES: [&str; 17] = [
     "guest-driver/mx-abi",
     "guest-driver/mxoe",
     "guest-driver/netif",
+    "guest-driver/ofi",
     "guest-driver/omx",
     "guest-driver/omxd",
     "guest-driver/tools",

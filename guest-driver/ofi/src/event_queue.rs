@@ -156,11 +156,10 @@ unsafe extern "C" fn write(eq: *mut FidEq, kind: u32, data: *const c_void, len: 
     if !object.writable {
         return -FI_EINVAL as isize;
     }
-    // SAFETY: as above.
-    let data = if len == 0 {
-        &[]
-    } else {
-        unsafe { slice::from_raw_parts(data.cast::<u8>(), len) }
+    let data = match len {
+        0 => &[],
+        // SAFETY: as above.
+        _ => unsafe { slice::from_raw_parts(data.cast::<u8>(), len) },
     };
     let mut events = object.events.lock().unwrap_or_else(PoisonError::into_inner);
     events.push_back((kind, data.into()));

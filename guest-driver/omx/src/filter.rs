@@ -146,3 +146,148 @@ impl Endpoint {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ether::MacAddr;
+    use mxoe::wire::Preset;
+
+    use super::*;
+    use crate::{Address, EndpointOptions, SendUntil, StatusCode};
+
+    /// Opens two endpoints that are joined in memory; the first one knows the second one's address.
+    fn joined() -> (Endpoint, Endpoint, Address) {
+        let macs = [1, 2].map(|last| MacAddr([2, 0, 0, 0, 0, last]));
+        let (port_a, port_b) = netif::memory_pair(macs, 9000, 64).unwrap();
+        let options = EndpointOptions {
+            progress: false,
+            announces_head: true,
+            ..EndpointOptions::default()
+        };
+        let a = Endpoint::open_on(&options, Box::new(port_a), Preset::Native9000).unwrap();
+        let b = Endpoint::open_on(&options, Box::new(port_b), Preset::Native9000).unwrap();
+        let connect = a.iconnect(macs[1], 0, options.key, 0, 0).unwrap();
+        let to_b = finish(&a, &b, connect).address.unwrap();
+        (a, b, to_b)
+    }
+
+    /// Waits for a request of one endpoint while the other one makes progress.
+    fn finish(of: &Endpoint, other: &Endpoint, request: Request) -> Status {
+        loop {
+            other.progress();
+            if let Some(status) = of.test(request).unwrap() {
+                return status;
+            }
+        }
+    }
+
+    fn send(from: &Endpoint, bytes: &[u8], to: Address, match_info: u64, until: SendUntil) -> Request {
+        // SAFETY: every test keeps the bytes until the request is over or both endpoints are gone.
+        unsafe { from.isend_until(&[Segment::of(bytes)], to, match_info, 0, until) }.unwrap()
+    }
+
+    fn from(source: Option<SourceKey>) -> MessageFilter {
+        MessageFilter {
+            match_info: 5,
+            match_mask: u64::MAX,
+            source,
+        }
+    }
+
+    /// Waits until a message is there that this filter takes.
+    fn find(of: &Endpoint, other: &Endpoint, filter: MessageFilter) -> FoundMessage {
+        loop {
+            other.progress();
+            if let Some(found) = of.iprobe_filtered(filter).unwrap() {
+                return found;
+            }
+        }
+    }
+
+    #[test]
+    fn a_receive_takes_only_what_its_source_sent() {
+        let (a, b, to_b) = joined();
+        let own = b.address();
+        let receives = [Some(a.address().source_key()), Some(own.source_key()), None].map(|source| {
+            let mut byte = Box::new([0_u8]);
+            // SAFETY: the byte stays until its request is over.
+            let request = unsafe { b.irecv_filtered(&[Segment::of_mut(&mut *byte)], from(source), 0) }.unwrap();
+            (request, byte)
+        });
+        send(&b, b"o", own, 5, SendUntil::Buffered);
+        send(&b, b"x", own, 5, SendUntil::Buffered);
+        send(&a, b"a", to_b, 5, SendUntil::Standard);
+        for ((request, byte), expected) in receives.into_iter().zip(*b"aox") {
+            assert_eq!(finish(&b, &a, request).code, StatusCode::Success);
+            assert_eq!(*byte, [expected]);
+        }
+    }
+
+    #[test]
+    fn a_probe_tells_the_first_bytes_of_short_and_long_messages() {
+        let (a, b, to_b) = joined();
+        for len in [0, 5, 8, 100, 20_000, 500_000] {
+            let bytes: Vec<u8> = (0..len).map(|at| at as u8 + 1).collect();
+            let sent = send(&a, &bytes, to_b, 5, SendUntil::Standard);
+            let found = find(&b, &a, from(None));
+            let mut head = [0; HEAD_LEN];
+            let shown = bytes.len().min(HEAD_LEN);
+            head[..shown].copy_from_slice(&bytes[..shown]);
+            assert_eq!((found.status.length as usize, found.head), (len, head));
+            let (claim, again) = b
+                .claim(from(Some(a.address().source_key())))
+                .unwrap()
+                .expect("it is there");
+            assert_eq!(again.head, head);
+            assert_eq!(b.iprobe_filtered(from(None)).unwrap(), None, "it is claimed");
+            let mut got = vec![0; len];
+            // SAFETY: the memory stays until the request is over.
+            let request = unsafe { b.receive_claimed(claim, &[Segment::of_mut(&mut got)], 0) }.unwrap();
+            assert_eq!(finish(&b, &a, request).transferred as usize, len);
+            assert_eq!(got, bytes);
+            finish(&a, &b, sent);
+            // SAFETY: nothing is posted.
+            let gone = unsafe { b.receive_claimed(claim, &[], 0) };
+            assert!(matches!(gone, Err(Error::BadRequest)));
+        }
+    }
+
+    #[test]
+    fn a_claimed_message_that_is_dropped_ends_its_send() {
+        let (a, b, to_b) = joined();
+        let bytes = vec![7; 300_000];
+        let sent = send(&a, &bytes, to_b, 5, SendUntil::Standard);
+        find(&b, &a, from(None));
+        let (claim, _) = b.claim(from(None)).unwrap().expect("it is there");
+        b.drop_claimed(claim).unwrap();
+        assert_eq!(finish(&a, &b, sent).transferred, 0);
+        assert!(b.claim(from(None)).unwrap().is_none());
+    }
+
+    #[test]
+    fn sends_complete_when_they_are_asked_to() {
+        let (a, b, to_b) = joined();
+        let acknowledged = send(&a, b"1", to_b, 5, SendUntil::Acknowledged);
+        let matched = send(&a, b"2", to_b, 5, SendUntil::Matched);
+        assert_eq!(a.test(acknowledged).unwrap(), None, "the other one has not looked");
+        assert_eq!(finish(&a, &b, acknowledged).code, StatusCode::Success);
+        for _ in 0..100 {
+            b.progress();
+            assert_eq!(a.test(matched).unwrap(), None, "nothing took it");
+        }
+        for _ in 0..2 {
+            let mut byte = [0];
+            // SAFETY: the byte stays until its request is over.
+            let request = unsafe { b.irecv_filtered(&[Segment::of_mut(&mut byte)], from(None), 0) }.unwrap();
+            finish(&b, &a, request);
+        }
+        assert_eq!(finish(&a, &b, matched).code, StatusCode::Success);
+        // To itself: standard is as MX has it.
+        let own = a.address();
+        let standard = send(&a, b"3", own, 6, SendUntil::Standard);
+        let buffered = send(&a, b"4", own, 6, SendUntil::Buffered);
+        assert_eq!(a.test(standard).unwrap(), None);
+        assert_eq!(finish(&a, &b, buffered).code, StatusCode::Success);
+        assert!(a.wait_delivered(std::time::Duration::from_secs(5)).unwrap());
+    }
+}

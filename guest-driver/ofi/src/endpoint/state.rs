@@ -69,8 +69,8 @@ pub(super) struct Guarded {
     pub(super) receive_queue: Option<QueueBinding>,
     /// Counters, with the kinds of operations that they count.
     pub(super) counters: Vec<(u64, Arc<Counter>)>,
-    pub(super) operations: Slab<Box<Operation>>,
-    spare: Vec<Box<Operation>>,
+    pub(super) operations: Slab<Operation>,
+    spare: Vec<Operation>,
     connections: Vec<Connection>,
     /// The removals of the address vector that the connections know of.
     removals_known: u64,
@@ -413,7 +413,7 @@ impl State {
 impl Guarded {
     /// Returns an operation to be filled in, and its number.
     pub(super) fn operation(&mut self) -> (usize, &mut Operation) {
-        let operation = self.spare.pop().unwrap_or_else(|| Box::new(Operation::new()));
+        let operation = self.spare.pop().unwrap_or_else(Operation::new);
         let number = self.operations.insert(operation);
         (number, &mut self.operations[number])
     }

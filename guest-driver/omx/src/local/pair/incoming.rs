@@ -329,6 +329,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        Address,
         local::ring::{Memory, Payload},
         store::Store,
     };
@@ -352,7 +353,8 @@ mod tests {
     #[test]
     fn a_message_that_is_seen_before_its_connection_is_taken_all_the_same() {
         let [mut from, mut to] = pairs();
-        let (mut store, mut counters, mut pulls) = (Store::new(1 << 20, 1), Counters::default(), VecDeque::new());
+        let own = Address::from_words([0, 0]);
+        let (mut store, mut counters, mut pulls) = (Store::new(1 << 20, 1, own), Counters::default(), VecDeque::new());
         let mut scope = Scope {
             store: &mut store,
             counters: &mut counters,
@@ -360,6 +362,7 @@ mod tests {
             frames: &mut VecDeque::new(),
             session: 7,
             key: 0,
+            announces_head: false,
         };
         let eager = Record {
             kind: EAGER,
