@@ -11,4 +11,5 @@ extern crate alloc;
 pub mod authority;
 pub mod engine;
 pub mod matching;
+mod source_key;
 pub mod wire;

@@ -13,6 +13,7 @@ use crate::{
     abi::*,
     address::{ADDRESS_LEN, PeerAddress},
     log::{Level, log},
+    object,
 };
 
 /// The peers that were inserted.
@@ -89,8 +90,8 @@ struct Object {
 static FID_OPS: FidOps = FidOps {
     size: size_of::<FidOps>(),
     close,
-    bind: crate::endpoint::bind_nothing,
-    control: crate::endpoint::control_nothing,
+    bind: object::bind_nothing,
+    control: object::control_nothing,
     ops_open: unsupported,
     tostr: unsupported,
     ops_set: unsupported,

@@ -6,15 +6,25 @@ use std::{
     time::Duration,
 };
 
-use crate::endpoint::State;
+/// What can make progress.
+pub(crate) trait Progress: Send + Sync {
+    /// Makes progress, unless another thread makes it just now.
+    fn progress(&self);
+
+    /// Blocks until there may be something to do, or the time has passed.
+    fn wait(&self, limit: Option<Duration>);
+
+    /// Ends [`Self::wait`] of other threads.
+    fn wake(&self);
+}
 
 /// The endpoints that are bound to an object.
 #[derive(Default)]
-pub(crate) struct BoundEndpoints(Mutex<Vec<Arc<State>>>);
+pub(crate) struct BoundEndpoints(Mutex<Vec<Arc<dyn Progress>>>);
 
 impl BoundEndpoints {
     /// Adds an endpoint, unless it is there.
-    pub(crate) fn add(&self, endpoint: &Arc<State>) {
+    pub(crate) fn add(&self, endpoint: &Arc<dyn Progress>) {
         let mut endpoints = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !endpoints.iter().any(|other| Arc::ptr_eq(other, endpoint)) {
             endpoints.push(Arc::clone(endpoint));
@@ -22,7 +32,7 @@ impl BoundEndpoints {
     }
 
     /// Removes an endpoint that is closed.
-    pub(crate) fn remove(&self, endpoint: &Arc<State>) {
+    pub(crate) fn remove(&self, endpoint: &Arc<dyn Progress>) {
         let mut endpoints = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         endpoints.retain(|other| !Arc::ptr_eq(other, endpoint));
     }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{abi::*, bound::BoundEndpoints, domain::Domain};
+use crate::{abi::*, bound::BoundEndpoints, domain::Domain, object};
 
 /// Since this version of the interface an error entry has a length of error data.
 const ERR_DATA_SIZE_SINCE: u32 = fi_version(1, 5);
@@ -142,8 +142,8 @@ struct Object {
 static FID_OPS: FidOps = FidOps {
     size: size_of::<FidOps>(),
     close,
-    bind: crate::endpoint::bind_nothing,
-    control: crate::endpoint::control_nothing,
+    bind: object::bind_nothing,
+    control: object::control_nothing,
     ops_open: unsupported,
     tostr: unsupported,
     ops_set: unsupported,
@@ -181,7 +181,7 @@ pub(crate) unsafe extern "C" fn open(
     let Some(attributes) = (unsafe { attributes.as_mut() }) else {
         return -FI_EINVAL;
     };
-    if !crate::endpoint::waits_without_object(attributes.wait_obj) {
+    if !object::waits_without_object(attributes.wait_obj) {
         return -FI_ENOSYS;
     }
     let entry_len = match attributes.format {

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{abi::*, bound::BoundEndpoints};
+use crate::{abi::*, bound::BoundEndpoints, object};
 
 /// A counter, which endpoints share.
 #[derive(Default)]
@@ -37,8 +37,8 @@ struct Object {
 static FID_OPS: FidOps = FidOps {
     size: size_of::<FidOps>(),
     close,
-    bind: crate::endpoint::bind_nothing,
-    control: crate::endpoint::control_nothing,
+    bind: object::bind_nothing,
+    control: object::control_nothing,
     ops_open: unsupported,
     tostr: unsupported,
     ops_set: unsupported,
@@ -77,7 +77,7 @@ pub(crate) unsafe extern "C" fn open(
     }
     // SAFETY: the caller's promise.
     if let Some(attributes) = unsafe { attributes.as_ref() }
-        && (attributes.events != 0 || !crate::endpoint::waits_without_object(attributes.wait_obj))
+        && (attributes.events != 0 || !object::waits_without_object(attributes.wait_obj))
     {
         return -FI_ENOSYS;
     }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::abi::*;
+use crate::{abi::*, object};
 
 #[repr(C)]
 struct Object {
@@ -22,8 +22,8 @@ struct Object {
 static FID_OPS: FidOps = FidOps {
     size: size_of::<FidOps>(),
     close,
-    bind: crate::endpoint::bind_nothing,
-    control: crate::endpoint::control_nothing,
+    bind: object::bind_nothing,
+    control: object::control_nothing,
     ops_open: unsupported,
     tostr: unsupported,
     ops_set: unsupported,
@@ -50,7 +50,7 @@ pub(crate) unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let attributes = unsafe { attributes.as_ref() };
-    if attributes.is_some_and(|attributes| !crate::endpoint::waits_without_object(attributes.wait_obj)) {
+    if attributes.is_some_and(|attributes| !object::waits_without_object(attributes.wait_obj)) {
         return -FI_ENOSYS;
     }
     let object = Box::new(Object {

@@ -1,4 +1,4 @@
-//! What the provider offers (`getinfo`): the attributes of an interface, the checks of a program's wishes against them, and
+//! What the provider supports (`getinfo`): the attributes of an interface, the checks of a program's wishes against them, and
 //! the values that must follow those wishes (`docs/spec/ofi-provider.md` section 3).
 
 use std::{
@@ -48,10 +48,10 @@ const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 /// provider does not know.
 const BLOCK_LEN: usize = 1024;
 
-/// What the provider offers. It is the same for every program, but for tests that withdraw a feature to see what a program
+/// What the provider supports. It is the same for every program, but for tests that withdraw a feature to see what a program
 /// does without it (`FI_MX_WITHOUT`, a list of the names below with commas; section 3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Offer {
+struct Support {
     /// `directed_recv`, `msg`, `multi_recv`.
     caps: u64,
     /// `delivery_complete`.
@@ -68,7 +68,7 @@ struct Offer {
     echoes: bool,
 }
 
-impl Offer {
+impl Support {
     const ALL: Self = Self {
         caps: PRIMARY_CAPS | SECONDARY_CAPS,
         tx_op_flags: TX_OP_FLAGS,
@@ -83,28 +83,28 @@ impl Offer {
         let Ok(names) = env::var("FI_MX_WITHOUT") else {
             return Self::ALL;
         };
-        let mut offer = Self::ALL;
+        let mut support = Self::ALL;
         for name in names.split(',').filter(|name| !name.is_empty()) {
             match name {
-                "directed_recv" => offer.caps &= !FI_DIRECTED_RECV,
-                "msg" => offer.caps &= !FI_MSG,
-                "multi_recv" => offer.caps &= !FI_MULTI_RECV,
-                "delivery_complete" => offer.tx_op_flags &= !FI_DELIVERY_COMPLETE,
-                "cq_data" => offer.cq_data_len = 0,
-                "tag_bits" => offer.tag_mask = (1 << 48) - 1,
-                "message_length" => offer.message_len_max = 64 << 10,
-                "counters" => offer.has_counters = false,
-                "echo" => offer.echoes = false,
+                "directed_recv" => support.caps &= !FI_DIRECTED_RECV,
+                "msg" => support.caps &= !FI_MSG,
+                "multi_recv" => support.caps &= !FI_MULTI_RECV,
+                "delivery_complete" => support.tx_op_flags &= !FI_DELIVERY_COMPLETE,
+                "cq_data" => support.cq_data_len = 0,
+                "tag_bits" => support.tag_mask = (1 << 48) - 1,
+                "message_length" => support.message_len_max = 64 << 10,
+                "counters" => support.has_counters = false,
+                "echo" => support.echoes = false,
                 unknown => log(Level::Error, || format!("FI_MX_WITHOUT: {unknown} is no feature")),
             }
         }
-        offer
+        support
     }
 
-    /// Returns the wish, or what is offered where there is none or none is followed.
-    fn or<T: Default + PartialEq>(self, wish: T, offered: T) -> T {
+    /// Returns the wish, or what is supported where there is none or none is followed.
+    fn or<T: Default + PartialEq>(self, wish: T, supported: T) -> T {
         if wish == T::default() || !self.echoes {
-            offered
+            supported
         } else {
             wish
         }
@@ -118,7 +118,7 @@ impl Offer {
 
 /// Whether programs get counters.
 pub(crate) fn has_counters() -> bool {
-    Offer::read().has_counters
+    Support::read().has_counters
 }
 
 /// The reason why a wish cannot be fulfilled, for the user's log.
@@ -139,14 +139,14 @@ pub(crate) unsafe extern "C" fn getinfo(
     // SAFETY: the caller's promise.
     let (hints, node, service) = unsafe { (hints.as_ref(), text(node), text(service)) };
     // SAFETY: as above; the parts of hints are null or valid.
-    match unsafe { offer(version, node, service, flags, hints) } {
+    match unsafe { describe(version, node, service, flags, hints) } {
         Ok(info) => {
             // SAFETY: the caller's promise.
             unsafe { *out = info };
             0
         }
         Err(reason) => {
-            log(Level::Info, || format!("nothing to offer: {reason}"));
+            log(Level::Info, || format!("nothing to provide: {reason}"));
             -FI_ENODATA
         }
     }
@@ -164,7 +164,7 @@ unsafe fn text<'a>(string: *const c_char) -> Option<&'a str> {
 
 /// # Safety
 /// The parts of the hints are valid or null.
-unsafe fn offer(
+unsafe fn describe(
     version: u32,
     node: Option<&str>,
     service: Option<&str>,
@@ -174,10 +174,10 @@ unsafe fn offer(
     if flags & (OFI_CORE_PROV_ONLY | OFI_GETINFO_INTERNAL) != 0 {
         return Err("a utility provider asks, which this one needs not".to_owned());
     }
-    let offered = Offer::read();
+    let supported = Support::read();
     if let Some(hints) = hints {
         // SAFETY: the caller's promise.
-        unsafe { offered.check(hints) }?;
+        unsafe { supported.check(hints) }?;
     }
     // SAFETY: the caller's promise.
     let wanted = unsafe {
@@ -205,9 +205,9 @@ unsafe fn offer(
         return Err(format!("{source} is not on {}", board.interface().name));
     }
     // SAFETY: the caller's promise.
-    let info = unsafe { offered.build(version, &board, (source, destination), hints) };
+    let info = unsafe { supported.build(version, &board, (source, destination), hints) };
     log(Level::Info, || {
-        format!("offers {} ({})", board.interface().name, own.mac)
+        format!("provides {} ({})", board.interface().name, own.mac)
     });
     Ok(info)
 }
@@ -238,29 +238,29 @@ fn resolve(board: &Board, node: Option<&str>, service: Option<&str>) -> Result<O
     }))
 }
 
-/// Says whether the wish is among what is offered.
-fn subset(wish: u64, offered: u64, what: &str) -> Result<(), Refusal> {
-    if wish & !offered == 0 {
+/// Says whether the wish is among what is supported.
+fn subset(wish: u64, supported: u64, what: &str) -> Result<(), Refusal> {
+    if wish & !supported == 0 {
         Ok(())
     } else {
-        Err(format!("{what}: {:#x} is not offered", wish & !offered))
+        Err(format!("{what}: {:#x} is not supported", wish & !supported))
     }
 }
 
-fn at_most(wish: usize, offered: usize, what: &str) -> Result<(), Refusal> {
-    if wish <= offered {
+fn at_most(wish: usize, supported: usize, what: &str) -> Result<(), Refusal> {
+    if wish <= supported {
         Ok(())
     } else {
-        Err(format!("{what}: {wish} is more than {offered}"))
+        Err(format!("{what}: {wish} is more than {supported}"))
     }
 }
 
 /// Says whether the wish is 0, for none, or this value.
-fn none_or(wish: u32, offered: u32, what: &str) -> Result<(), Refusal> {
-    if wish == 0 || wish == offered {
+fn none_or(wish: u32, supported: u32, what: &str) -> Result<(), Refusal> {
+    if wish == 0 || wish == supported {
         Ok(())
     } else {
-        Err(format!("{what}: {wish:#x} is not {offered:#x}"))
+        Err(format!("{what}: {wish:#x} is not {supported:#x}"))
     }
 }
 
@@ -289,7 +289,7 @@ fn copied(bytes: &[u8]) -> *mut c_void {
     }
 }
 
-impl Offer {
+impl Support {
     /// # Safety
     /// The parts of the hints are valid or null.
     unsafe fn check(self, hints: &FiInfo) -> Result<(), Refusal> {
@@ -333,7 +333,7 @@ impl Offer {
         at_most(wish.rx_ctx_cnt, 1, "receive contexts")?;
         at_most(wish.auth_key_size, 0, "authorization key")?;
         if caps & FI_TAGGED != 0 && wish.mem_tag_format.leading_zeros() < (!self.tag_mask).leading_ones() {
-            return Err("more bits of tag are asked for than are offered".to_owned());
+            return Err("more bits of tag are asked for than are supported".to_owned());
         }
         Ok(())
     }

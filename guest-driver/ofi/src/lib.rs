@@ -3,8 +3,8 @@
 //! `docs/spec/ofi-provider.md`.
 //!
 //! - `abi`: the structures and numbers of libfabric.
-//! - `info`: what the provider offers, and the checks of what a program asks for.
-//! - `fabric`, `domain`, `address_vector`, `completion_queue`, `counter`, `event_queue`, `memory_region`: the objects.
+//! - `info`: what the provider supports, and the checks of what a program asks for.
+//! - `object`, `fabric`, `domain`, `address_vector`, `completion_queue`, `counter`, `event_queue`, `memory_region`: the objects.
 //! - `endpoint`: messages; it translates them to requests of `omx`.
 //!
 //! libfabric jumps into these functions from C with pointers that the program gives. Every object begins with the
@@ -23,6 +23,7 @@ mod fabric;
 mod info;
 mod log;
 mod memory_region;
+mod object;
 
 use std::{cell::UnsafeCell, ptr};
 

@@ -5,13 +5,13 @@ use std::{
     ptr,
 };
 
-use crate::abi::*;
+use crate::{abi::*, object};
 
 static FID_OPS: FidOps = FidOps {
     size: size_of::<FidOps>(),
     close,
-    bind: crate::endpoint::bind_nothing,
-    control: crate::endpoint::control_nothing,
+    bind: object::bind_nothing,
+    control: object::control_nothing,
     ops_open: unsupported,
     tostr: unsupported,
     ops_set: unsupported,

@@ -56,7 +56,7 @@ struct Peers {
     index: BTreeMap<MacAddr, u16>,
     /// What it asked for and announced last.
     pulls: Vec<Pull>,
-    rndvs: Vec<Rndv>,
+    rndvs: Vec<Rndv<'static>>,
 }
 
 impl Peers {
@@ -71,7 +71,7 @@ impl Peers {
                 }
                 Packet::Ack(p) => _ = self.next.insert((head.dst, p.dst_endpoint), p.ack),
                 Packet::Pull(pull) => self.pulls.push(pull),
-                Packet::Rndv(rndv) => self.rndvs.push(rndv),
+                Packet::Rndv(rndv) => self.rndvs.push(Rndv { head: &[], ..rndv }),
                 _ => {}
             }
         }

@@ -5,7 +5,7 @@ use ether::MacAddr;
 
 use super::seq::Seq;
 use crate::{
-    matching::SourceKey,
+    source_key::SourceKey,
     wire::{Extension, NackCode},
 };
 

@@ -12,7 +12,7 @@ use super::{
     seq::Seq,
     transfers::path::TransferPath,
 };
-use crate::matching::SourceKey;
+use crate::source_key::SourceKey;
 
 /// The address of a remote endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,10 @@
 //! posting, unexpected messages in the order of arrival. Beyond MX, a receive may take messages of one source only, as MPI
 //! over libfabric asks for ([`Filter`]).
 
-use core::num::NonZero;
-
-use ether::MacAddr;
-
 mod posted;
 mod unexpected;
 
+pub use crate::source_key::SourceKey;
 pub use posted::{Posted, PostedId};
 pub use unexpected::{Unexpected, UnexpectedId};
 
@@ -54,25 +51,6 @@ impl Selector {
     #[inline]
     pub const fn matches(self, match_info: u64) -> bool {
         match_info & self.mask == self.info
-    }
-}
-
-/// An endpoint of the network, as matching tells it from others: its hardware address and its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SourceKey(NonZero<u64>);
-
-impl SourceKey {
-    /// Makes the key of an endpoint.
-    pub const fn new(mac: MacAddr, endpoint: u8) -> Self {
-        // One more bit, so that no endpoint has the key 0.
-        Self(NonZero::<u64>::MIN.saturating_add(mac.to_u64() << 8 | endpoint as u64))
-    }
-
-    const fn word(source: Option<Self>) -> u64 {
-        match source {
-            Some(Self(word)) => word.get(),
-            None => 0,
-        }
     }
 }
 

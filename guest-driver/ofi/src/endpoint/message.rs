@@ -3,10 +3,9 @@
 use std::ffi::c_void;
 
 use super::{
-    receive::Receive,
     state,
+    state::{Message, Receive},
     tagged::{list, piece},
-    transmit::Message,
 };
 use crate::abi::*;
 

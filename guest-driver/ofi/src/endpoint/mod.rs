@@ -1,13 +1,8 @@
-//! The endpoint as C sees it: it is opened, bound, enabled and closed here. Its messages are in `state` and the files beside
-//! it, the functions through which programs send and receive in `tagged` and `message`.
+//! The endpoint as C sees it: it is opened, bound, enabled and closed here. Its messages are in `state`, the functions through which programs send and receive in `tagged` and `message`.
 
 mod message;
-mod operation;
-mod receive;
 mod state;
-mod statistics;
 mod tagged;
-mod transmit;
 
 use std::{
     ffi::{c_int, c_void},
@@ -15,7 +10,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-pub(crate) use self::state::State;
+use self::state::State;
 use crate::{
     abi::*,
     address::ADDRESS_LEN,
@@ -66,21 +61,6 @@ static CM_OPS: CmOps = CmOps {
 
 static RMA_OPS: StubOps<9> = StubOps::NEW;
 static ATOMIC_OPS: StubOps<13> = StubOps::NEW;
-
-/// Answers a binding to an object that nothing can be bound to.
-pub(crate) unsafe extern "C" fn bind_nothing(_fid: *mut Fid, _other: *mut Fid, _flags: u64) -> c_int {
-    -FI_ENOSYS
-}
-
-/// Answers a command to an object that takes none.
-pub(crate) unsafe extern "C" fn control_nothing(_fid: *mut Fid, _command: c_int, _argument: *mut c_void) -> c_int {
-    -FI_ENOSYS
-}
-
-/// Whether a program waits by calls alone, without a descriptor or another object of its own.
-pub(crate) fn waits_without_object(wait_object: c_int) -> bool {
-    [FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD].contains(&wait_object)
-}
 
 /// # Safety
 /// `ep` is valid, as libfabric promises.
@@ -162,7 +142,7 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
     match class {
         FI_CLASS_AV => {
             // SAFETY: as above, and its class says what it is.
-            state.lock().peers = Some(unsafe { address_vector::of_fid(other) });
+            state.lock().bindings.peers = Some(unsafe { address_vector::of_fid(other) });
         }
         FI_CLASS_CQ => {
             if flags & !(FI_SEND | FI_RECV | FI_SELECTIVE_COMPLETION) != 0 || flags & (FI_SEND | FI_RECV) == 0 {
@@ -170,24 +150,24 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
             }
             // SAFETY: as for the address vector.
             let queue = unsafe { completion_queue::of_fid(other) };
-            queue.endpoints.add(state);
+            queue.endpoints.add(&(Arc::clone(state) as _));
             let binding = state::QueueBinding {
                 queue,
                 is_selective: flags & FI_SELECTIVE_COMPLETION != 0,
             };
             let mut locked = state.lock();
             if flags & FI_SEND != 0 {
-                locked.transmit_queue = Some(binding.clone());
+                locked.bindings.transmit_queue = Some(binding.clone());
             }
             if flags & FI_RECV != 0 {
-                locked.receive_queue = Some(binding);
+                locked.bindings.receive_queue = Some(binding);
             }
         }
         FI_CLASS_CNTR => {
             // SAFETY: as for the address vector.
             let counter = unsafe { counter::of_fid(other) };
-            counter.endpoints.add(state);
-            state.lock().counters.push((flags, counter));
+            counter.endpoints.add(&(Arc::clone(state) as _));
+            state.lock().bindings.counters.push((flags, counter));
         }
         // Nothing reports to it.
         FI_CLASS_EQ => {}
@@ -202,10 +182,13 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, argument: *mut c_voi
     match command {
         FI_ENABLE => {
             let locked = state.lock();
-            if locked.peers.is_none() {
+            if locked.bindings.peers.is_none() {
                 return -FI_ENOAV;
             }
-            if locked.transmit_queue.is_none() && locked.receive_queue.is_none() && locked.counters.is_empty() {
+            if locked.bindings.transmit_queue.is_none()
+                && locked.bindings.receive_queue.is_none()
+                && locked.bindings.counters.is_empty()
+            {
                 return -FI_ENOCQ;
             }
             drop(locked);

@@ -2,7 +2,10 @@
 
 use std::{ffi::c_void, slice};
 
-use super::{receive::Receive, state, transmit::Message};
+use super::{
+    state,
+    state::{Message, Receive},
+};
 use crate::abi::*;
 
 /// The table of the functions.

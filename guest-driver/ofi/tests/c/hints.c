@@ -1,4 +1,4 @@
-/* What `fi_getinfo` offers and refuses (docs/spec/ofi-provider.md section 3): hints INTERFACE OTHER_INTERFACE */
+/* What `fi_getinfo` supports and refuses (docs/spec/ofi-provider.md section 3): hints INTERFACE OTHER_INTERFACE */
 
 #include "end.h"
 

@@ -155,7 +155,7 @@ fn m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it() {
                     .env("OMX_IFACES", &veth.b)
                     .env("FI_LOG_LEVEL", "info"),
             );
-            assert!(chosen.contains(&format!("mx: offers {}", veth.b)), "{chosen}");
+            assert!(chosen.contains(&format!("mx: provides {}", veth.b)), "{chosen}");
             let mut none = kit.command("fi_info");
             let none = none
                 .args(["-p", "mx"])
@@ -165,7 +165,7 @@ fn m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it() {
             assert!(!none.status.success());
             let said = String::from_utf8_lossy(&none.stderr);
             assert!(
-                said.contains("mx: nothing to offer: there is no board nosuch0"),
+                said.contains("mx: nothing to provide: there is no board nosuch0"),
                 "{said}"
             );
         },

@@ -268,8 +268,8 @@ fn rndv(body: &[u8]) -> Result<Rndv<'_>, WireError> {
     let (l, rest) = split::<RndvLayout>(body)?;
     let head_len = l.length.get().checked_sub(RNDV_LEN).ok_or(WireError::BadLength)?;
     Ok(Rndv {
-        // Open-MX does not look at what the length says beyond its minimum, so frames without these bytes are good.
-        head: rest.get(..head_len.into()).unwrap_or_default(),
+        // Open-MX always says the minimum, and looks at nothing behind it.
+        head: data_of(rest, head_len.into())?,
         ..l.into()
     })
 }

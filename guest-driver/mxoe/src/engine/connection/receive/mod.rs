@@ -18,7 +18,7 @@ use crate::{
         seq::Seq,
         slab::{NIL, Slab},
     },
-    matching::SourceKey,
+    source_key::SourceKey,
     wire::{Medium, Packet, Sizes},
 };
 

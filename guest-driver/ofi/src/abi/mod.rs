@@ -605,5 +605,4 @@ pub(crate) struct TaggedOps {
 }
 
 #[cfg(test)]
-#[path = "abi_tests.rs"]
 mod tests;

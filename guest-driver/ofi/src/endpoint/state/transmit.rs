@@ -5,8 +5,8 @@ use std::{ffi::c_void, sync::atomic::Ordering};
 use omx::{Error, Segment, SendUntil};
 
 use super::{
+    Guarded, State, UNTAGGED, error_number,
     operation::{Kind, PREFIX_LEN, Prefix, SMALL_LEN_MAX},
-    state::{Guarded, State, UNTAGGED, error_number},
 };
 use crate::{
     abi::*,
@@ -28,17 +28,17 @@ const SEND_FLAGS: u64 = FI_COMPLETION
 
 /// A message that a program sends.
 #[derive(Clone, Copy)]
-pub(super) struct Message<'a> {
-    pub(super) pieces: &'a [libc::iovec],
-    pub(super) to: FiAddr,
+pub(in crate::endpoint) struct Message<'a> {
+    pub(in crate::endpoint) pieces: &'a [libc::iovec],
+    pub(in crate::endpoint) to: FiAddr,
     /// `None`: the message is for untagged receives.
-    pub(super) tag: Option<u64>,
-    pub(super) data: Option<u64>,
-    pub(super) context: *mut c_void,
+    pub(in crate::endpoint) tag: Option<u64>,
+    pub(in crate::endpoint) data: Option<u64>,
+    pub(in crate::endpoint) context: *mut c_void,
     /// `None`: the call is given no flags, those of the endpoint count.
-    pub(super) flags: Option<u64>,
+    pub(in crate::endpoint) flags: Option<u64>,
     /// The program may use its memory again when the call returns, and does not want to hear of the message again.
-    pub(super) is_injected: bool,
+    pub(in crate::endpoint) is_injected: bool,
 }
 
 impl State {
@@ -46,7 +46,7 @@ impl State {
     ///
     /// # Safety
     /// The pieces stay valid and unchanged until the operation is over, or until this returns if the message is injected.
-    pub(super) unsafe fn transmit(&self, message: Message<'_>) -> isize {
+    pub(in crate::endpoint) unsafe fn transmit(&self, message: Message<'_>) -> isize {
         if !self.enabled.load(Ordering::Relaxed) {
             return -FI_EOPBADSTATE as isize;
         }
@@ -91,7 +91,7 @@ impl State {
         copies: bool,
     ) -> Result<(), i32> {
         let to = self.peer(guarded, message.to)?;
-        let Some(binding) = &guarded.transmit_queue else {
+        let Some(binding) = &guarded.bindings.transmit_queue else {
             return Err(FI_ENOCQ);
         };
         let is_visible = !message.is_injected && (!binding.is_selective || flags & FI_COMPLETION != 0);
@@ -116,7 +116,7 @@ impl State {
         // SAFETY: the caller's promise: the pieces can be read now.
         unsafe {
             if PREFIX_LEN + len <= SMALL_LEN_MAX {
-                operation.gather();
+                operation.assemble();
                 operation.pieces.clear();
             } else if copies {
                 operation.keep();

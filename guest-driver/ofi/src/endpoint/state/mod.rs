@@ -3,6 +3,11 @@
 //! One lock guards it. It is taken before the lock of the library's endpoint and before that of a completion queue, never
 //! behind them.
 
+mod operation;
+mod receive;
+mod statistics;
+mod transmit;
+
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     ffi::{c_int, c_void},
@@ -17,14 +22,16 @@ use std::{
 use omx::{Address, Claim, EndpointOptions, Error, Request, SourceKey, Status, StatusCode};
 use slab::Slab;
 
-use super::{
+use self::{
     operation::{Kind, Operation, PREFIX_LEN},
     statistics::Statistics,
 };
+pub(super) use self::{receive::Receive, transmit::Message};
 use crate::{
     abi::*,
     address::PeerAddress,
     address_vector::AddressVector,
+    bound::Progress,
     completion_queue::{Completion, CompletionQueue, Failure},
     counter::Counter,
     info::TAG_MASK,
@@ -62,14 +69,20 @@ enum Connection {
     Failed(c_int),
 }
 
-/// The guarded part of an endpoint.
-pub(super) struct Guarded {
+/// The objects that an endpoint is bound to.
+#[derive(Default)]
+pub(super) struct Bindings {
     pub(super) peers: Option<Arc<AddressVector>>,
     pub(super) transmit_queue: Option<QueueBinding>,
     pub(super) receive_queue: Option<QueueBinding>,
     /// Counters, with the kinds of operations that they count.
     pub(super) counters: Vec<(u64, Arc<Counter>)>,
-    pub(super) operations: Slab<Operation>,
+}
+
+/// The guarded part of an endpoint.
+pub(super) struct Guarded {
+    pub(super) bindings: Bindings,
+    operations: Slab<Operation>,
     spare: Vec<Operation>,
     connections: Vec<Connection>,
     /// The removals of the address vector that the connections know of.
@@ -83,7 +96,7 @@ pub(super) struct Guarded {
     taken: Vec<(Request, Status)>,
     /// The failures that the user was told of: each once for each peer.
     told: HashSet<(Option<SourceKey>, StatusCode)>,
-    pub(super) statistics: Statistics,
+    statistics: Statistics,
 }
 
 /// An endpoint.
@@ -140,10 +153,7 @@ impl State {
             receive_flags: AtomicU64::new(flags.1),
             min_multi_receive_len: AtomicUsize::new(64),
             guarded: Mutex::new(Guarded {
-                peers: None,
-                transmit_queue: None,
-                receive_queue: None,
-                counters: Vec::new(),
+                bindings: Bindings::default(),
                 operations: Slab::new(),
                 spare: Vec::new(),
                 connections: Vec::new(),
@@ -170,25 +180,6 @@ impl State {
             endpoint: own.endpoint(),
             session: own.session(),
         }
-    }
-
-    /// Makes progress, and hands the ends of operations to their queues; does nothing while another thread has the
-    /// endpoint.
-    pub(crate) fn progress(&self) {
-        if let Ok(mut guarded) = self.guarded.try_lock() {
-            self.take_completions(&mut guarded);
-        }
-    }
-
-    /// Blocks until a request may be over, or the time has passed.
-    pub(crate) fn wait(&self, limit: Option<Duration>) {
-        // An error is told by the next call.
-        let _ = self.omx.peek(limit);
-    }
-
-    /// Ends [`Self::wait`] of other threads.
-    pub(crate) fn wake(&self) {
-        self.omx.wakeup();
     }
 
     /// Hands the requests that are over to their queues.
@@ -268,7 +259,7 @@ impl State {
 
     /// Returns the number of the peer that a message came from.
     pub(super) fn source(&self, guarded: &Guarded, address: Option<Address>) -> FiAddr {
-        match (&guarded.peers, address) {
+        match (&guarded.bindings.peers, address) {
             (Some(peers), Some(address)) if self.tells_source => peers.peers().number(address.source_key()),
             _ => FI_ADDR_NOTAVAIL,
         }
@@ -277,7 +268,7 @@ impl State {
     /// Returns the address of a peer that is connected. Otherwise the connection is begun or goes on, and the program is
     /// to try again (`FI_EAGAIN`), or hears why it failed.
     pub(super) fn peer(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Address, c_int> {
-        let Some(vector) = &guarded.peers else {
+        let Some(vector) = &guarded.bindings.peers else {
             return Err(FI_ENOAV);
         };
         let peers = vector.peers();
@@ -322,7 +313,11 @@ impl State {
 
     /// Takes the answer to a connection that was asked for.
     fn connected(&self, guarded: &mut Guarded, number: FiAddr, status: &Status) {
-        let wanted = guarded.peers.as_ref().and_then(|peers| peers.peers().get(number));
+        let wanted = guarded
+            .bindings
+            .peers
+            .as_ref()
+            .and_then(|peers| peers.peers().get(number));
         let Some(connection) = guarded.connections.get_mut(number as usize) else {
             return;
         };
@@ -395,24 +390,45 @@ impl State {
         }
         let mut guarded = self.lock();
         self.take_completions(&mut guarded);
-        let queues = [guarded.transmit_queue.take(), guarded.receive_queue.take()];
-        let counters = std::mem::take(&mut guarded.counters);
+        let queues = [
+            guarded.bindings.transmit_queue.take(),
+            guarded.bindings.receive_queue.take(),
+        ];
+        let counters = std::mem::take(&mut guarded.bindings.counters);
         guarded.statistics.report(&self.omx);
         drop(guarded);
+        let this: Arc<dyn Progress> = Arc::clone(self) as _;
         for binding in queues.into_iter().flatten() {
-            binding.queue.endpoints.remove(self);
+            binding.queue.endpoints.remove(&this);
         }
         for (_, counter) in counters {
-            counter.endpoints.remove(self);
+            counter.endpoints.remove(&this);
         }
         // It is closed with its last clone otherwise, and the program may have posted buffers that it now frees.
         let _ = self.omx.clone().close();
     }
 }
 
+impl Progress for State {
+    fn progress(&self) {
+        if let Ok(mut guarded) = self.guarded.try_lock() {
+            self.take_completions(&mut guarded);
+        }
+    }
+
+    fn wait(&self, limit: Option<Duration>) {
+        // An error is told by the next call.
+        let _ = self.omx.peek(limit);
+    }
+
+    fn wake(&self) {
+        self.omx.wakeup();
+    }
+}
+
 impl Guarded {
     /// Returns an operation to be filled in, and its number.
-    pub(super) fn operation(&mut self) -> (usize, &mut Operation) {
+    fn operation(&mut self) -> (usize, &mut Operation) {
         let operation = self.spare.pop().unwrap_or_else(Operation::new);
         let number = self.operations.insert(operation);
         (number, &mut self.operations[number])
@@ -442,7 +458,7 @@ impl Guarded {
         let is_visible = operation.is_visible;
         self.release(number);
         self.count(FI_SEND, failure.is_some());
-        if let Some(binding) = &self.transmit_queue {
+        if let Some(binding) = &self.bindings.transmit_queue {
             push(&binding.queue, entry, FI_ADDR_NOTAVAIL, failure, is_visible);
         }
     }
@@ -458,7 +474,7 @@ impl Guarded {
         if failure.is_none() {
             self.statistics.received(entry.len);
         }
-        if let Some(binding) = &self.receive_queue {
+        if let Some(binding) = &self.bindings.receive_queue {
             push(&binding.queue, entry, source, failure, is_visible);
         }
     }
@@ -478,7 +494,7 @@ impl Guarded {
     }
 
     fn count(&self, kind: u64, failed: bool) {
-        for (_, counter) in self.counters.iter().filter(|(kinds, _)| kinds & kind != 0) {
+        for (_, counter) in self.bindings.counters.iter().filter(|(kinds, _)| kinds & kind != 0) {
             counter.count(failed);
         }
     }

@@ -6,8 +6,8 @@ use std::{ffi::c_void, sync::atomic::Ordering};
 use omx::{Error, MessageFilter, Segment};
 
 use super::{
+    Guarded, State, UNTAGGED, error_number,
     operation::{Kind, PREFIX_LEN, Prefix},
-    state::{Guarded, State, UNTAGGED, error_number},
     transmit::segment,
 };
 use crate::{
@@ -32,14 +32,14 @@ const RECEIVE_FLAGS: u64 = FI_COMPLETION
 
 /// A receive that a program posts.
 #[derive(Clone, Copy)]
-pub(super) struct Receive<'a> {
-    pub(super) pieces: &'a [libc::iovec],
-    pub(super) from: FiAddr,
+pub(in crate::endpoint) struct Receive<'a> {
+    pub(in crate::endpoint) pieces: &'a [libc::iovec],
+    pub(in crate::endpoint) from: FiAddr,
     /// The tag, and the bits of it that do not count. `None`: the receive is for untagged messages.
-    pub(super) tag: Option<(u64, u64)>,
-    pub(super) context: *mut c_void,
+    pub(in crate::endpoint) tag: Option<(u64, u64)>,
+    pub(in crate::endpoint) context: *mut c_void,
     /// `None`: the call is given no flags, those of the endpoint count.
-    pub(super) flags: Option<u64>,
+    pub(in crate::endpoint) flags: Option<u64>,
 }
 
 impl Receive<'_> {
@@ -65,7 +65,7 @@ impl State {
     ///
     /// # Safety
     /// The pieces stay valid, and are not used elsewhere, until the operation is over.
-    pub(super) unsafe fn receive(&self, receive: Receive<'_>) -> isize {
+    pub(in crate::endpoint) unsafe fn receive(&self, receive: Receive<'_>) -> isize {
         if !self.enabled.load(Ordering::Relaxed) {
             return -FI_EOPBADSTATE as isize;
         }
@@ -103,7 +103,7 @@ impl State {
     fn filter(&self, guarded: &Guarded, receive: &Receive<'_>) -> Result<MessageFilter, i32> {
         let mut filter = receive.filter();
         if self.is_directed && receive.from != FI_ADDR_UNSPEC {
-            let peers = guarded.peers.as_ref().ok_or(FI_ENOAV)?.peers();
+            let peers = guarded.bindings.peers.as_ref().ok_or(FI_ENOAV)?.peers();
             filter.source = Some(key(peers.get(receive.from).ok_or(FI_EINVAL)?));
         }
         Ok(filter)
@@ -112,6 +112,7 @@ impl State {
     /// Makes the operation of a receive.
     fn add_receive(&self, guarded: &mut Guarded, receive: &Receive<'_>, flags: u64, filter: MessageFilter) -> usize {
         let is_selective = guarded
+            .bindings
             .receive_queue
             .as_ref()
             .is_some_and(|binding| binding.is_selective);
@@ -135,7 +136,7 @@ impl State {
     }
 
     fn post_receive(&self, guarded: &mut Guarded, receive: &Receive<'_>, flags: u64) -> Result<(), i32> {
-        if guarded.receive_queue.is_none() {
+        if guarded.bindings.receive_queue.is_none() {
             return Err(FI_ENOCQ);
         }
         let filter = self.filter(guarded, receive)?;
@@ -327,7 +328,7 @@ impl State {
 impl Guarded {
     /// Tells of a message that was looked for: nothing was received, and nothing is counted.
     fn tell_receive(&self, entry: FiCqTaggedEntry, source: FiAddr, failure: Option<Failure>) {
-        if let Some(binding) = &self.receive_queue {
+        if let Some(binding) = &self.bindings.receive_queue {
             binding
                 .queue
                 .push(crate::completion_queue::Completion { entry, source, failure });

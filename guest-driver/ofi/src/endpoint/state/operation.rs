@@ -17,7 +17,7 @@ pub(super) struct Prefix(pub(super) [u8; PREFIX_LEN]);
 impl Prefix {
     pub(super) const fn new(data: Option<u64>) -> Self {
         let word = match data {
-            // A program gives four bytes: more are not offered.
+            // A program gives four bytes: more are not supported.
             Some(data) => data & 0xffff_ffff | 1 << 32,
             None => 0,
         };
@@ -123,7 +123,7 @@ impl Operation {
     ///
     /// # Safety
     /// The pieces can be read, and are no longer than fits.
-    pub(super) unsafe fn gather(&mut self) {
+    pub(super) unsafe fn assemble(&mut self) {
         let mut at = PREFIX_LEN;
         for piece in &self.pieces {
             let len = piece.len as usize;
