@@ -9,8 +9,10 @@ mod kernel;
 mod modules;
 mod packages;
 mod recipe;
+mod tool;
 mod tree;
 mod vmlinux;
+mod wheels;
 
 use std::fmt;
 use std::io;

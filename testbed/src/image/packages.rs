@@ -4,15 +4,16 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::binaries::OwnFile;
-use super::{Cache, ImageError, Recipe, Step, elf};
+use super::recipe::Wheel;
+use super::tool::run;
+use super::{Cache, ImageError, Recipe, Step, elf, wheels};
 use crate::digest::hex;
 
 /// Number of packages that are fetched for single programs of a recipe; more means that a wrong dependency was
@@ -85,6 +86,8 @@ pub(super) enum Role {
     Parts,
     /// The guest contains it as a whole.
     Whole,
+    /// It is a Python wheel.
+    Wheel,
 }
 
 /// One package of an image.
@@ -100,7 +103,8 @@ pub(super) struct Package {
 
 impl Package {
     fn file_name(&self) -> String {
-        format!("{}.deb", self.sha256)
+        let kind = if self.role == Role::Wheel { "whl" } else { "deb" };
+        format!("{}.{kind}", self.sha256)
     }
 }
 
@@ -129,6 +133,13 @@ impl Unpacked {
     pub(super) fn whole(&self) -> impl Iterator<Item = &Path> {
         let whole = self.folders.iter().filter(|(role, ..)| *role == Role::Whole);
         whole.map(|(.., folder)| folder.as_path())
+    }
+
+    /// Returns the folder of a wheel.
+    pub(super) fn wheel(&self, name: &str) -> Option<&Path> {
+        let mut folders = self.folders.iter();
+        let wheel = folders.find(|(role, have, _)| *role == Role::Wheel && have == name);
+        wheel.map(|(.., folder)| folder.as_path())
     }
 
     /// Finds the program `name` of `package`: a path with or without `/usr`, as Debian is moving them.
@@ -237,7 +248,39 @@ impl<'a> Store<'a> {
         }
         let whole = self.closure(&recipe.packages)?;
         packages.extend(self.fetch_all(Role::Whole, &whole)?);
+        for wheel in &recipe.wheels {
+            packages.push(self.wheel(wheel)?);
+        }
         Ok(packages)
+    }
+
+    /// Fetches a wheel, if the cache lacks it.
+    fn wheel(&mut self, wheel: &Wheel) -> Result<Package, ImageError> {
+        let package = Package {
+            role: Role::Wheel,
+            name: wheel.name.clone(),
+            version: wheel.version.clone(),
+            sha256: wheel.sha256.clone(),
+        };
+        let place = self.cache.packages().join(package.file_name());
+        if place.is_file() {
+            return Ok(package);
+        }
+        (self.progress)(Step::Downloading {
+            package: format!("{} {}", wheel.name, wheel.version),
+        });
+        let folder = self.staging.join(format!("wheel-{}", wheel.name));
+        fs::create_dir(&folder).map_err(|error| ImageError::io(&folder, error))?;
+        let file = wheels::download(wheel, &folder)?;
+        let contents = fs::read(&file).map_err(|error| ImageError::io(&file, error))?;
+        if hex(Sha256::digest(contents)) != wheel.sha256 {
+            return Err(ImageError::Package {
+                package: wheel.name.clone(),
+                why: "what pip downloaded is not what the recipe names".into(),
+            });
+        }
+        fs::rename(&file, &place).map_err(|error| ImageError::io(&place, error))?;
+        Ok(package)
     }
 
     /// Returns these packages with all that they depend on.
@@ -391,11 +434,8 @@ impl<'a> Store<'a> {
                     package: package.name.clone(),
                 });
                 let folder = self.staging.join(format!("unpacked-{}", package.name));
-                let mut dpkg = Command::new("dpkg-deb");
-                dpkg.arg("-x")
-                    .arg(self.cache.packages().join(package.file_name()))
-                    .arg(&folder);
-                if let Err(why) = run(dpkg) {
+                let file = self.cache.packages().join(package.file_name());
+                if let Err(why) = run(unpacking(package.role, &file, &folder)) {
                     let failed = ImageError::Package {
                         package: package.name.clone(),
                         why: why.clone(),
@@ -420,6 +460,16 @@ impl<'a> Store<'a> {
             .any(|text| why.contains(text))
             .then(|| ImageError::NoSpace(self.cache.root().to_path_buf()))
     }
+}
+
+/// Returns the command that unpacks a package into `folder`.
+fn unpacking(role: Role, file: &Path, folder: &Path) -> Command {
+    if role == Role::Wheel {
+        return wheels::unpacking(file, folder);
+    }
+    let mut dpkg = Command::new("dpkg-deb");
+    dpkg.arg("-x").arg(file).arg(folder);
+    dpkg
 }
 
 /// Returns the libraries that the recipe names or its programs need, directly or indirectly, and that no unpacked
@@ -522,26 +572,6 @@ fn parse_record(text: &str) -> Option<Record> {
     })
 }
 
-/// Runs a program to its end; returns its output, or its complaint in one line.
-fn run(mut command: Command) -> Result<String, String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null()).output();
-    let output = output.map_err(|error: io::Error| format!("{name} cannot be started: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    // apt marks what matters with E:, dpkg-deb prints one or two lines.
-    let lines = || errors.lines().map(str::trim).filter(|line| !line.is_empty());
-    let marked: Vec<&str> = lines().filter_map(|line| line.strip_prefix("E: ")).collect();
-    let said = if marked.is_empty() {
-        lines().collect::<Vec<_>>()
-    } else {
-        marked
-    };
-    Err(format!("{name} says: {}", said.join("; ")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -565,17 +595,5 @@ mod tests {
         let line = "'http://deb.example/x/openssh-client_9.2p1-2_amd64.deb' openssh-client_1%3a9.2p1-2_amd64.deb 993532 MD5Sum:ee";
         assert_eq!(name_and_version(line).as_deref(), Some("openssh-client=1:9.2p1-2"));
         assert_eq!(name_and_version("Reading package lists..."), None);
-    }
-
-    #[test]
-    fn a_failing_program_is_quoted_in_one_line() {
-        let mut sh = Command::new("sh");
-        sh.args(["-c", "echo 'W: warned' >&2; echo 'E: broken' >&2; exit 1"]);
-        assert_eq!(run(sh).unwrap_err(), "sh says: broken");
-        assert!(
-            run(Command::new("/no/such"))
-                .unwrap_err()
-                .starts_with("/no/such cannot be started")
-        );
     }
 }

@@ -23,8 +23,15 @@ pub struct Recipe {
     pub(super) packages: BTreeSet<String>,
     pub(super) programs: Vec<Program>,
     pub(super) libraries: Vec<Library>,
+    pub(super) wheels: Vec<Wheel>,
     pub(super) own: Vec<Own>,
     pub(super) files: BTreeMap<String, String>,
+    /// Symbolic links, each with its target.
+    pub(super) links: BTreeMap<String, String>,
+    /// Variables of every command in the guest.
+    env: BTreeMap<String, String>,
+    /// Commands for the guest's shell at every boot.
+    exec: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -39,9 +46,17 @@ struct Written {
     #[serde(default)]
     library: Vec<Library>,
     #[serde(default)]
+    wheel: Vec<Wheel>,
+    #[serde(default)]
     own: Vec<Own>,
     #[serde(default)]
     files: BTreeMap<String, String>,
+    #[serde(default)]
+    links: BTreeMap<String, String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    exec: Vec<String>,
 }
 
 /// The kernel and its modules.
@@ -73,6 +88,18 @@ pub(super) struct Library {
     pub package: String,
 }
 
+/// A Python wheel, of which the guest contains what it installs beside Python's packages.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wheel {
+    pub name: String,
+    pub version: String,
+    /// SHA-256 of the wheel, in hexadecimal.
+    pub sha256: String,
+    /// Folder in the guest.
+    pub to: String,
+}
+
 /// A program or shared library of Weft.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -100,15 +127,15 @@ impl Recipe {
     /// Never panics: a test parses all recipes that are compiled in.
     #[must_use]
     pub fn of(spec: &ImageSpec) -> Self {
-        let mut recipe = match spec.recipe {
-            ImageName::Minimal => Self::minimal(),
-            ImageName::Network => {
-                let own = include_str!("../../../images/network.toml");
-                let common = include_str!("../../../images/minimal.toml");
-                let recipe = Self::parse(common, "minimal").expect("the recipe inside is right");
-                recipe.extended(own, "network").expect("the recipe inside is right")
-            }
+        let added = match spec.recipe {
+            ImageName::Minimal => None,
+            ImageName::Network => Some((include_str!("../../../images/network.toml"), "network")),
+            ImageName::Mpi => Some((include_str!("../../../images/mpi.toml"), "mpi")),
         };
+        let mut recipe = Self::minimal();
+        if let Some((text, name)) = added {
+            recipe = recipe.extended(text, name).expect("the recipe inside is right");
+        }
         recipe.packages.extend(spec.packages.iter().cloned());
         if recipe.root_is_on_disk() {
             recipe.kernel.load.extend(["erofs", "overlay"].map(str::to_owned));
@@ -127,6 +154,11 @@ impl Recipe {
     /// Returns whether the guest's root file system is on a disk, because it is too large for memory.
     pub(super) fn root_is_on_disk(&self) -> bool {
         !self.packages.is_empty()
+    }
+
+    /// Returns the variables of every command in the guest, and the commands for its shell at every boot.
+    pub(crate) fn into_env_and_exec(self) -> (BTreeMap<String, String>, Vec<String>) {
+        (self.env, self.exec)
     }
 
     /// Returns a key of everything that decides which packages there are.
@@ -148,8 +180,12 @@ impl Recipe {
         self.packages.extend(added.packages);
         self.programs.extend(added.programs);
         self.libraries.extend(added.libraries);
+        self.wheels.extend(added.wheels);
         self.own.extend(added.own);
         self.files.extend(added.files);
+        self.links.extend(added.links);
+        self.env.extend(added.env);
+        self.exec.extend(added.exec);
         Ok(self)
     }
 
@@ -191,8 +227,17 @@ impl Recipe {
                 return Err(wrong(format!("{name:?} is not the name of a program or library")));
             }
         }
+        if let Some(wheel) = written.wheel.iter().find(|wheel| !wheel.is_pinned()) {
+            let why = format!("the wheel {:?} needs a plain name, a version and a SHA-256", wheel.name);
+            return Err(wrong(why));
+        }
         let own = written.own.iter().flat_map(|own| own.links.iter().chain([&own.path]));
-        for path in own.chain(written.files.keys()) {
+        let wheels = written.wheel.iter().map(|wheel| &wheel.to);
+        for path in own
+            .chain(wheels)
+            .chain(written.files.keys())
+            .chain(written.links.keys())
+        {
             let parts = path.strip_prefix('/').unwrap_or_default().split('/');
             if !path.starts_with('/') || parts.clone().any(|part| part.is_empty() || part == "." || part == "..") {
                 return Err(wrong(format!("{path:?} is not a plain path from the root")));
@@ -206,9 +251,25 @@ impl Recipe {
             packages: written.packages,
             programs: written.program,
             libraries: written.library,
+            wheels: written.wheel,
             own: written.own,
             files: written.files,
+            links: written.links,
+            env: written.env,
+            exec: written.exec,
         })
+    }
+}
+
+impl Wheel {
+    /// Returns whether there can be only one file of this name, version and sum.
+    fn is_pinned(&self) -> bool {
+        let plain = |text: &str| {
+            text.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+        };
+        let sum = self.sha256.as_bytes();
+        plain(&self.name) && plain(&self.version) && sum.len() == 64 && sum.iter().all(u8::is_ascii_hexdigit)
     }
 }
 
@@ -240,6 +301,9 @@ mod tests {
         let network = of(ImageName::Network, &[]);
         assert!(network.root_is_on_disk() && network.name == "network");
         assert!(network.kernel.load.iter().any(|module| module == "erofs"));
+        let mpi = of(ImageName::Mpi, &[]);
+        assert!(mpi.own.iter().any(|own| own.name == "libmx-fi.so") && mpi.wheels.len() == 1);
+        assert!(mpi.files["/etc/ssh/sshd_config"].contains("HostKey /etc/ssh/lab_key\n"));
         let minimal = of(ImageName::Minimal, &[]);
         assert!(!minimal.root_is_on_disk());
         let with = of(ImageName::Minimal, &["tcpdump"]);
@@ -269,6 +333,10 @@ mod tests {
                 "not the name of a Debian package",
             ),
             ("[[own]]\nname = 'a'\npath = '/../a'", "not a plain path"),
+            (
+                "[[wheel]]\nname = 'a'\nversion = '1'\nsha256 = 'ff'\nto = '/a'",
+                "needs a plain name, a version and a SHA-256",
+            ),
             ("[[own]]\nname = 'a'\npath = '/a'\nlinks = ['b']", "not a plain path"),
         ] {
             let error = Recipe::parse(&format!("{kernel}{added}"), "r.toml")

@@ -13,7 +13,7 @@ use cpio::newc;
 use super::binaries::OwnFile;
 use super::kernel::Kernel;
 use super::packages::{Unpacked, libraries};
-use super::{ImageError, Recipe};
+use super::{ImageError, Recipe, wheels};
 
 /// Directories that every guest has.
 const DIRECTORIES: [&str; 11] = [
@@ -126,6 +126,7 @@ impl Tree {
         for folder in unpacked.whole() {
             tree.package(folder).map_err(|error| ImageError::io(folder, error))?;
         }
+        tree.wheels(recipe, unpacked)?;
         for program in &recipe.programs {
             if let Some(path) = unpacked.program(&program.package, &program.name) {
                 tree.file(&format!("bin/{}", program.name), 0o755, read(&path)?);
@@ -148,6 +149,9 @@ impl Tree {
         tree.modules(kernel)?;
         for (path, text) in &recipe.files {
             tree.file(path.trim_start_matches('/'), 0o644, text.clone().into_bytes());
+        }
+        for (path, target) in &recipe.links {
+            tree.link(path.trim_start_matches('/'), target);
         }
         for file in own {
             tree.file(file.path.trim_start_matches('/'), 0o755, file.contents.clone());
@@ -240,6 +244,20 @@ impl Tree {
                     let contents = Contents::File(path);
                     self.put_entry(&at, Entry { mode, contents });
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the files of wheels. Their archives do not say which of them are programs, so all may be run.
+    fn wheels(&mut self, recipe: &Recipe, unpacked: &Unpacked) -> Result<(), ImageError> {
+        for wheel in &recipe.wheels {
+            let folder = unpacked.wheel(&wheel.name).unwrap_or(Path::new(&wheel.name));
+            for (below, path) in wheels::files(folder, wheel).map_err(|error| ImageError::io(folder, error))? {
+                let at = format!("{}/{below}", wheel.to.trim_start_matches('/'));
+                let mode = REGULAR | 0o755;
+                let contents = Contents::File(path);
+                self.put_entry(&at, Entry { mode, contents });
             }
         }
         Ok(())

@@ -49,8 +49,9 @@ pub struct DefaultsFile {
     /// Memory per node (`128M`).
     #[schemars(with = "Option<Size>")]
     pub memory: Option<Spanned<Size>>,
-    /// The recipe of the nodes' user space: `minimal` (busybox, iperf3, ethtool, tc; the default) or `network` (besides tcpdump, nftables,
-    /// bird, openssh and Python; at least 192M of memory).
+    /// The recipe of the nodes' user space: `minimal` (busybox, iperf3, ethtool, tc; the default), `network` (besides tcpdump, nftables,
+    /// bird, openssh and Python) or `mpi` (besides Open MPI, MPICH, Weft's libfabric provider, and ssh between the guests without
+    /// questions). The last two need at least 192M of memory.
     #[schemars(with = "Option<ImageName>")]
     pub image: Option<Spanned<ImageName>>,
     /// Debian packages for the guest, with their dependencies, from this machine's apt sources. They are unpacked; their installation
@@ -123,6 +124,8 @@ pub enum ImageName {
     Minimal,
     /// Also programs for routing, filtering and inspecting packets, on a disk that all guests share.
     Network,
+    /// Also Open MPI, MPICH, Weft's libfabric provider, and ssh between the guests of a lab, on a disk that all guests share.
+    Mpi,
 }
 
 /// A file or folder for a guest: either `from` or `text`.
@@ -223,8 +226,9 @@ pub struct NodeFile {
     pub nic: Option<Vec<NicFile>>,
     /// Access to the host's network: a QEMU user-mode NIC after the others, with address translation.
     pub uplink: Option<bool>,
-    /// The recipe of its user space: `minimal` (busybox, iperf3, ethtool, tc; the default) or `network` (besides tcpdump, nftables,
-    /// bird, openssh and Python; at least 192M of memory).
+    /// The recipe of its user space: `minimal` (busybox, iperf3, ethtool, tc; the default), `network` (besides tcpdump, nftables,
+    /// bird, openssh and Python) or `mpi` (besides Open MPI, MPICH, Weft's libfabric provider, and ssh between the guests without
+    /// questions). The last two need at least 192M of memory.
     #[schemars(with = "Option<ImageName>")]
     pub image: Option<Spanned<ImageName>>,
     /// Debian packages for the guest, with their dependencies, from this machine's apt sources. They are unpacked; their installation

@@ -33,7 +33,7 @@ pub(super) fn memory_mib(defaults: &DefaultsFile, node: &NodeFile, boot: &Boot, 
         Boot::Recipe { image, .. } if image.root_is_on_disk() => (
             ON_DISK_MIB_MIN,
             ON_DISK_DEFAULT_MIB,
-            " (with `packages`, or `image = \"network\"`)",
+            " (with `packages`, or an `image` other than \"minimal\")",
         ),
         Boot::Recipe { image, .. } if image.host_folders => {
             (HOST_FOLDERS_MIB_MIN, HOST_FOLDERS_DEFAULT_MIB, " (with `mount`)")

@@ -44,6 +44,12 @@ impl ImageSpec {
     pub fn root_is_on_disk(&self) -> bool {
         self.recipe != ImageName::Minimal || !self.packages.is_empty()
     }
+
+    /// Returns whether the guest and others of its lab let each other in by a key of the lab.
+    #[must_use]
+    pub fn has_lab_key(&self) -> bool {
+        self.recipe == ImageName::Mpi
+    }
 }
 
 /// A kernel of the user.

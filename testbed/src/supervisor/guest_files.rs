@@ -21,8 +21,8 @@ const DEPTH_MAX: usize = 64;
 /// Length of a sector in bytes; a disk has whole sectors.
 const SECTOR_LEN: u64 = 512;
 
-/// Writes the archive of a node's files to `path`.
-pub(super) fn write(node: &Node, path: &Path) -> Result<()> {
+/// Writes the archive of a node's files to `path`: `key` by which guests let each other in, and those of the lab file.
+pub(super) fn write(node: &Node, key: &[GuestFile], path: &Path) -> Result<()> {
     // The files are in the guest's memory, and programs need some, too.
     let len_max = u64::from(node.memory_mib) << 19;
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -30,7 +30,7 @@ pub(super) fn write(node: &Node, path: &Path) -> Result<()> {
         tar: tar::Builder::new(BufWriter::new(file)),
         left: len_max,
     };
-    for entry in &node.setup.files {
+    for entry in key.iter().chain(&node.setup.files) {
         archive.put(entry).with_context(|| {
             format!(
                 "the file {} of node {} cannot be copied (files may have {} MiB, half of the node's memory)",
@@ -146,7 +146,12 @@ mod tests {
         std::os::unix::fs::symlink("one", dir.path().join("folder/link")).unwrap();
         let keys = r#"{ from = "folder", to = "/srv/folder" }, { text = "hello", to = "/bin/hello", mode = "0755" }"#;
         let path = dir.path().join("files.tar");
-        write(&lab(dir.path(), keys).nodes[0], &path).unwrap();
+        let key = GuestFile {
+            source: Source::Text("key".to_owned()),
+            to: "/etc/key".to_owned(),
+            mode: Some(0o600),
+        };
+        write(&lab(dir.path(), keys).nodes[0], &[key], &path).unwrap();
         assert_eq!(path.metadata().unwrap().len() % SECTOR_LEN, 0);
         let to = dir.path().join("to");
         let mut archive = tar::Archive::new(File::open(&path).unwrap());
@@ -154,6 +159,7 @@ mod tests {
         archive.unpack(&to).unwrap();
         assert_eq!(std::fs::read_to_string(to.join("srv/folder/link")).unwrap(), "1");
         assert_eq!(to.join("bin/hello").metadata().unwrap().mode() & 0o7777, 0o755);
+        assert_eq!(to.join("etc/key").metadata().unwrap().mode() & 0o7777, 0o600);
     }
 
     #[test]
@@ -162,7 +168,10 @@ mod tests {
         let large = File::create(dir.path().join("large")).unwrap();
         large.set_len(65 << 20).unwrap();
         let lab = lab(dir.path(), r#"{ from = "large", to = "/large" }"#);
-        let error = format!("{:#}", write(&lab.nodes[0], &dir.path().join("files.tar")).unwrap_err());
+        let error = format!(
+            "{:#}",
+            write(&lab.nodes[0], &[], &dir.path().join("files.tar")).unwrap_err()
+        );
         assert!(
             error.contains("files may have 64 MiB") && error.ends_with("the files are too large"),
             "{error}"

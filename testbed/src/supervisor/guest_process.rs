@@ -15,14 +15,14 @@ use weft_agent::config::{FILES_DISK, GuestConfig, Host, HostFolder, Interface, R
 use super::{
     LabState, Shared, boot_watch, cable_carrier, guest_files,
     guest_state::Guest,
-    handle_of,
+    handle_of, lab_key,
     restore::{self, Incoming},
     thread,
     vnicd_process::describe,
 };
 use crate::{
     guest_channel::{ChannelError, GuestChannel},
-    image::Image,
+    image::{Image, Recipe},
     lab::{Boot, Lab, Nic, Node, port_name},
     qemu::{self, Machine, NicBackend, OnReboot, Qmp, SocketMode, Uplink},
     supervisor_client::protocol::LabPhase,
@@ -346,23 +346,28 @@ fn attach(shared: &Shared, node: &Node, image: &Image, boot: &mut qemu::Boot) ->
         path: path.clone(),
     });
     boot.shared_disks.extend(root);
-    if !node.setup.files.is_empty() {
+    let saved = shared.restore.saved(node).unwrap_or_default().shared_disks;
+    let saved = saved.into_iter().find(|disk| disk.serial == FILES_DISK);
+    let key = match has_lab_key(node) {
+        true => lab_key::files(&shared.state, &node.name, saved.as_ref().map(|disk| &*disk.path))?,
+        false => Vec::new(),
+    };
+    if !node.setup.files.is_empty() || !key.is_empty() {
         let path = shared.state.file(&format!("{}.files", node.name));
-        let saved = shared.restore.saved(node).unwrap_or_default().shared_disks;
-        let saved = saved.into_iter().find(|disk| disk.serial == FILES_DISK);
-        boot.shared_disks.push(match (guest_files::write(node, &path), saved) {
-            (Ok(()), _) => qemu::SharedDisk {
-                serial: FILES_DISK,
-                path,
-            },
-            // Where the lab continues, the sources of its files may be gone.
-            (Err(error), Some(saved)) => {
-                let error = format!("{error:#}");
-                tracing::warn!(node = node.name, %error, "the guest gets the files that were saved with it");
-                saved
-            }
-            (Err(error), None) => return Err(error),
-        });
+        boot.shared_disks
+            .push(match (guest_files::write(node, &key, &path), saved) {
+                (Ok(()), _) => qemu::SharedDisk {
+                    serial: FILES_DISK,
+                    path,
+                },
+                // Where the lab continues, the sources of its files may be gone.
+                (Err(error), Some(saved)) => {
+                    let error = format!("{error:#}");
+                    tracing::warn!(node = node.name, %error, "the guest gets the files that were saved with it");
+                    saved
+                }
+                (Err(error), None) => return Err(error),
+            });
     }
     let folders = node.setup.mount.iter().zip(0..);
     boot.host_folders.extend(folders.map(|(mount, index)| qemu::HostFolder {
@@ -371,6 +376,11 @@ fn attach(shared: &Shared, node: &Node, image: &Image, boot: &mut qemu::Boot) ->
         readonly: mount.readonly,
     }));
     Ok(())
+}
+
+/// Returns whether a node and others of its lab let each other in by a key of the lab.
+fn has_lab_key(node: &Node) -> bool {
+    matches!(&node.boot, Boot::Recipe { image, .. } if image.has_lab_key())
 }
 
 /// Returns the guest's name for its folder of the host with this number.
@@ -456,6 +466,13 @@ fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
     }
     let hosts = lab.nodes.iter().flat_map(|other| hosts_of(other, node.ipv6)).collect();
     let folders = node.setup.mount.iter().zip(0..);
+    // What the image says comes first, so that the lab file may say otherwise.
+    let (mut env, mut exec) = match &node.boot {
+        Boot::Recipe { image, .. } => Recipe::of(image).into_env_and_exec(),
+        Boot::Kernel { .. } | Boot::Disk { .. } => Default::default(),
+    };
+    env.extend(node.setup.env.clone());
+    exec.extend_from_slice(&node.setup.exec);
     GuestConfig {
         hostname: node.name.clone(),
         interfaces,
@@ -463,7 +480,7 @@ fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
         nameservers,
         ipv6: node.ipv6,
         sysctl: node.setup.sysctl.clone(),
-        env: node.setup.env.clone(),
+        env,
         mounts: folders
             .map(|(mount, index)| HostFolder {
                 tag: folder_tag(index),
@@ -471,7 +488,7 @@ fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
                 readonly: mount.readonly,
             })
             .collect(),
-        exec: node.setup.exec.clone(),
+        exec,
     }
 }
 

@@ -8,6 +8,7 @@ mod guest_files;
 mod guest_process;
 mod guest_state;
 mod host_memory;
+mod lab_key;
 mod panic_detection;
 pub mod reaper;
 mod reconcile;
