@@ -6,7 +6,7 @@ use clap::Parser;
 use super::{
     capture, check,
     common::{CommonOptions, NoArgs, NodesArgs, act, here_as_json, show, verb_list},
-    completion, console, cp, demo, exec, graph, inventory, lab, link, logs, nic, node, pingall, switch, trunk,
+    completion, console, cp, demo, exec, graph, inventory, lab, link, logs, mpirun, nic, node, pingall, switch, trunk,
 };
 
 const EXIT_CODES: &str = "\
@@ -15,7 +15,7 @@ Exit codes:
   1    failed; one sentence on standard error says why
   2    the command line or the lab file has a mistake
   125  exec: weft itself failed; otherwise exec ends with the command's own status
-       (126: it cannot be started, 127: it was not found)
+       (126: it cannot be started, 127: it was not found); mpirun ends with the program's status
   130  interrupted";
 
 /// Labs of real QEMU guests on programmable network cards.
@@ -45,6 +45,7 @@ verb_list! {
         ]))]
         Ps(NoArgs) => lab::ps::run,
         Exec(exec::ExecArgs) => exec::run,
+        Mpirun(mpirun::MpirunArgs) => mpirun::run,
         Cp(cp::CpArgs) => cp::run,
         Console(console::ConsoleArgs) => console::run,
         Logs(logs::LogsArgs) => logs::run,

@@ -18,6 +18,7 @@ mod inventory;
 mod lab;
 mod link;
 mod logs;
+mod mpirun;
 mod nic;
 mod node;
 mod pingall;
