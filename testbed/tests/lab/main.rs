@@ -9,6 +9,7 @@ mod demo;
 mod killed;
 mod life;
 mod messages;
+mod mpi;
 mod multicast;
 mod nic;
 mod own_images;

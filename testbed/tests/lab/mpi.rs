@@ -1,0 +1,200 @@
+//! Tests of unmodified MPI in guests: Debian's Open MPI and MPICH from its wheel run over the libfabric provider, which ranks
+//! they start with ssh, and a program that uses something else is found out.
+
+use std::{
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use testbed::image::Cache;
+
+use crate::support::World;
+
+/// A lab like `testbed/experiments/mpi-4.toml`, with programs in place of its folder: Debian's smaller kernel boots faster.
+const LAB: &str = r#"
+name = "mpi"
+[defaults]
+image = "mpi"
+memory = "512M"
+files = [{ from = "programs", to = "/opt/programs" }]
+
+[defaults.nic]
+mtu = 9000
+
+[[node]]
+name = "n"
+count = 4
+"#;
+
+/// Checks of the conformance program that take each path of the provider, and not too long on an emulated processor.
+const CHECKS: &str = "ring_sizes,any_source,tag_selection,all_pairs,probe_eager,probe_large,mprobe_eager,mprobe_large,ssend_eager,ssend_large,\
+                      truncate_posted_eager,truncate_posted_large,cancel,order,allreduce,alltoall,threads_tags";
+
+/// Returns the repository's folder.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Runs a command on this machine; it must succeed.
+fn succeed(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+}
+
+/// Builds the workloads with a compiler wrapper into `to`.
+fn build(mpicc: &Path, to: &Path) {
+    let mut script = Command::new(root().join("scripts/mpi-workloads"));
+    succeed(script.arg(mpicc).arg(to));
+}
+
+/// Makes a compiler wrapper for the MPICH of the image, whose wheel is in the cache once the image was made.
+fn mpich_wrapper(folder: &Path) -> PathBuf {
+    let packages = Cache::open_default().unwrap().root().join("packages");
+    let is_wheel = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "whl");
+    let files = std::fs::read_dir(packages).unwrap().map(|entry| entry.unwrap().path());
+    let wheel = files
+        .filter(is_wheel)
+        .max_by_key(|path| path.metadata().unwrap().modified().unwrap());
+    let unpacked = folder.join("wheel");
+    let mut zip = Command::new("python3");
+    succeed(
+        zip.args(["-m", "zipfile", "-e"])
+            .arg(wheel.expect("a wheel"))
+            .arg(&unpacked),
+    );
+    let data = std::fs::read_dir(&unpacked)
+        .unwrap()
+        .map(|entry| entry.unwrap().path().join("data"))
+        .find(|path| path.is_dir());
+    let data = data.expect("the wheel has programs").display().to_string();
+    let wrapper = folder.join("mpicc");
+    let text = format!(
+        "#!/bin/sh\nexec gcc -I'{data}/include' \"$@\" '{data}/lib/libmpi.so.12' -Wl,--allow-shlib-undefined\n"
+    );
+    std::fs::write(&wrapper, text).unwrap();
+    std::fs::set_permissions(&wrapper, PermissionsExt::from_mode(0o755)).unwrap();
+    wrapper
+}
+
+/// Starts the lab with the workloads of both implementations in its guests.
+fn up() -> World {
+    let world = World::new(None);
+    let programs = world.dir.path().join("programs");
+    build(Path::new("mpicc"), &programs.join("open"));
+    // The image is made by the first lab, and only with it there is a wheel to build with.
+    world.file("one.toml", "name = \"one\"\n[[node]]\nname = \"n1\"\nimage = \"mpi\"\n");
+    world.ok(&["up", "--detach", "--accel", "tcg", "one.toml"]);
+    world.ok(&["down"]);
+    build(&mpich_wrapper(world.dir.path()), &programs.join("mpich"));
+    world.up(LAB);
+    world
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Runs `weft mpirun`, which must succeed over the provider of each rank.
+fn over_the_provider(world: &World, mpi: &str, ranks: u64, program: &str) -> String {
+    let ranks_text = ranks.to_string();
+    let mut args = vec!["--json", "mpirun", "-n", &ranks_text, "--mpi", mpi, "--"];
+    args.extend(program.split(' '));
+    let output = world.run(&args);
+    let heard = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{mpi} {program}: {}: {heard}", output.status);
+    let carried: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let carried = carried.as_array().unwrap();
+    assert_eq!(carried.len() as u64, ranks, "{carried:?}");
+    for rank in carried {
+        let messages = |name: &str| rank[name].as_u64().unwrap();
+        assert!(
+            messages("sent_messages") > 0 && messages("received_messages") > 0,
+            "{rank}"
+        );
+    }
+    heard
+}
+
+#[test]
+fn m_om9_open_mpi_and_mpich_run_in_guests_over_the_provider_and_nothing_else() {
+    let world = up();
+
+    // A guest is a cluster's node: ssh asks nothing, and what it starts has the guest's variables.
+    let names = "for node in n1 n2 n3 n4; do ssh $node 'echo $(hostname) $FI_PROVIDER_PATH'; done";
+    let folder = "/usr/lib/x86_64-linux-gnu/libfabric";
+    assert_eq!(
+        world.guest("n3", names),
+        ["n1", "n2", "n3", "n4"]
+            .map(|node| format!("{node} {folder}\n"))
+            .concat()
+    );
+    assert!(world.guest("n1", "fi_info -p mx").contains("provider: mx"));
+
+    for mpi in ["open", "mpich"] {
+        let conformance = format!("/opt/programs/{mpi}/conformance --timeout 500 --only {CHECKS}");
+        let heard = over_the_provider(&world, mpi, 4, &conformance);
+        assert!(heard.contains("17 passed, 0 failed, 0 skipped; 4 ranks"), "{heard}");
+        // Several ranks in a node use the provider, too.
+        let few = format!("/opt/programs/{mpi}/conformance --timeout 500 --only ring_sizes,any_source,allreduce");
+        let heard = over_the_provider(&world, mpi, 6, &few);
+        assert!(heard.contains("3 passed, 0 failed, 0 skipped; 6 ranks"), "{heard}");
+    }
+
+    // Without `weft`, as on any cluster. Debian has switched libfabric off, so it is named.
+    let typed = "mpirun --host n1,n2 --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include mx -x FI_MX_STATISTICS=- \
+                 /opt/programs/open/heat 32 20 2>&1";
+    let heard = world.guest("n1", typed);
+    assert_eq!(heard.matches("mx process=").count(), 2, "{heard}");
+    let heard = world.guest("n1", "FI_PROVIDER=mx MPIR_CVAR_CH4_NETMOD=ofi /opt/mpich/bin/mpirun -hosts n1,n2 -env FI_MX_STATISTICS - /opt/programs/mpich/heat 32 20 2>&1");
+    assert_eq!(heard.matches("mx process=").count(), 2, "{heard}");
+
+    everything_else_is_refused(&world);
+}
+
+/// Checks that a program that does not use the provider is no success, and that a program's own failure is passed on.
+fn everything_else_is_refused(world: &World) {
+    let refused = |mpi: &str, program: &str| {
+        let mut args = vec!["mpirun", "-n", "2", "--mpi", mpi, "--"];
+        args.extend(program.split(' '));
+        let output = world.run(&args);
+        (output.status.code(), said(&output))
+    };
+    let sentence = "weft: 2 of 2 ranks carried no message over the provider mx (n1: 1, n2: 1): the program used another transport, or none\n";
+    // MPICH takes libfabric's TCP without a word.
+    let (code, heard) = refused("mpich", "env FI_PROVIDER=tcp /opt/programs/mpich/heat 32 20");
+    assert!(code == Some(1) && heard.ends_with(sentence), "{code:?} {heard}");
+    // Open MPI has one of its own.
+    let (code, heard) = refused("open", "env OMPI_MCA_pml=ob1 /opt/programs/open/heat 32 20");
+    assert!(code == Some(1) && heard.ends_with(sentence), "{code:?} {heard}");
+    // A provider that is withdrawn is missed by Open MPI itself, since it is told to use it.
+    let (code, heard) = refused("mpich", "env FI_PROVIDER=^mx /opt/programs/mpich/heat 32 20");
+    assert!(code == Some(1) && heard.ends_with(sentence), "{code:?} {heard}");
+    let (code, heard) = refused("open", "env FI_PROVIDER=^mx /opt/programs/open/heat 32 20");
+    assert!(
+        code == Some(1) && heard.contains("before a rank had closed the provider mx"),
+        "{code:?} {heard}"
+    );
+    for mpi in ["open", "mpich"] {
+        // 33 lines cannot be shared by two ranks.
+        let (code, heard) = refused(mpi, &format!("/opt/programs/{mpi}/heat 33 20"));
+        assert!(
+            code == Some(2) && heard.contains("must be a multiple"),
+            "{mpi}: {code:?} {heard}"
+        );
+    }
+}
+
+#[test]
+fn m_om9_a_lab_without_mpi_is_told_what_it_lacks() {
+    let world = World::new(None);
+    world.up(crate::support::LONELY);
+    let output = world.run(&["mpirun", "--", "true"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        said(&output),
+        "weft: n1 has no /usr/bin/mpirun: nodes for MPI have `image = \"mpi\"` in the lab file\n"
+    );
+}
