@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use harness::Interrupted;
-use scenarios::{dataplane, guests, links, openmx};
+use scenarios::{dataplane, guests, links, mpi, openmx};
 
 /// The exit status when a bar is missed, or when fewer rounds count than are needed to judge it.
 const EXIT_BAR_MISSED: u8 = 3;
@@ -38,6 +38,7 @@ enum Scenario {
     Links(links::Part),
     Guests(guests::Options),
     Openmx(openmx::Options),
+    Mpi(mpi::Options),
 }
 
 /// Runs the whole program.
@@ -48,6 +49,7 @@ pub fn main() -> ExitCode {
         Scenario::Links(part) => links::compare(&part),
         Scenario::Guests(options) => guests::compare(&options),
         Scenario::Openmx(options) => openmx::compare(&options),
+        Scenario::Mpi(options) => mpi::compare(&options),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

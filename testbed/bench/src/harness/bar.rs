@@ -15,6 +15,8 @@ pub enum Limit {
     MoreMax(f64),
     /// The figure alone must be at most this.
     Max(f64),
+    /// The figure alone must be at least this.
+    Min(f64),
     /// The figure divided by the rival's figure is shown without any requirement.
     Shown,
 }
@@ -23,7 +25,7 @@ impl Limit {
     /// Returns whether a value satisfies the limit. NaN satisfies none.
     pub fn is_met_by(self, value: f64) -> bool {
         match self {
-            Self::RatioMin(min) => value >= min,
+            Self::RatioMin(min) | Self::Min(min) => value >= min,
             Self::RatioMax(max) | Self::MoreMax(max) | Self::Max(max) => value <= max,
             Self::Shown => true,
         }
@@ -41,6 +43,7 @@ impl Limit {
             Self::RatioMax(max) => format!("≤ {max:.2}"),
             Self::MoreMax(max) => format!("≤ + {}", (unit.show)(max)),
             Self::Max(max) => format!("≤ {}", (unit.show)(max)),
+            Self::Min(min) => format!("≥ {}", (unit.show)(min)),
             Self::Shown => String::new(),
         }
     }
@@ -52,6 +55,7 @@ impl Limit {
             Self::RatioMax(max) => json!({ "ratio_max": max }),
             Self::MoreMax(max) => json!({ "more_max": max }),
             Self::Max(max) => json!({ "max": max }),
+            Self::Min(min) => json!({ "min": min }),
             Self::Shown => Value::Null,
         }
     }
@@ -71,7 +75,7 @@ pub enum Weight {
 pub struct Bar {
     /// The cell whose figure is judged.
     pub ours: Cell,
-    /// The cell whose figure it is compared with; the limit [`Limit::Max`] has none.
+    /// The cell whose figure it is compared with; the limits [`Limit::Max`] and [`Limit::Min`] have none.
     pub against: Option<Cell>,
     /// The value to reach.
     pub limit: Limit,

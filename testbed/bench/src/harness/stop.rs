@@ -7,7 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -59,6 +62,8 @@ impl Stop {
             .context("no process number")?;
         let child = pidfd_open(pid, PidfdFlags::empty()).context("cannot get hold of a child process")?;
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A comparison may start thousands of processes one after the other.
+        state.children.retain(|child| !has_ended(child));
         if state.asked {
             _ = pidfd_send_signal(&child, Signal::KILL);
         }
@@ -78,6 +83,12 @@ impl Stop {
             true => Err(Interrupted.into()),
         }
     }
+}
+
+/// Returns whether the process of this handle has ended.
+fn has_ended(child: &OwnedFd) -> bool {
+    let mut ready = [PollFd::new(child, PollFlags::IN)];
+    poll(&mut ready, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
 #[cfg(test)]
@@ -100,5 +111,16 @@ mod tests {
         let mut after = sleep.spawn().unwrap();
         stop.also_end(after.id()).unwrap();
         assert_eq!(after.wait().unwrap().signal(), Some(9));
+    }
+
+    #[test]
+    fn children_that_have_ended_are_forgotten() {
+        let stop = Stop::default();
+        for _ in 0..3 {
+            let mut child = Command::new("true").spawn().unwrap();
+            stop.also_end(child.id()).unwrap();
+            assert!(child.wait().unwrap().success());
+        }
+        assert_eq!(stop.0.lock().unwrap().children.len(), 1);
     }
 }

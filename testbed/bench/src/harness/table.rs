@@ -4,7 +4,7 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, Table as Grid, presets};
 
-use super::bar::Limit;
+use super::bar::{Limit, Weight};
 use super::plan::Cell;
 use super::record::Record;
 
@@ -184,13 +184,14 @@ pub fn bars(record: &Record, ours: &str) -> Table {
         let figure = match bar.limit {
             Limit::RatioMin(_) | Limit::RatioMax(_) | Limit::Shown => format!("{value:.2}"),
             Limit::MoreMax(_) => format!("+ {}", (measured.unit.show)(value)),
-            Limit::Max(_) => (measured.unit.show)(value),
+            Limit::Max(_) | Limit::Min(_) => (measured.unit.show)(value),
         };
+        let aim = if bar.weight == Weight::Aim { "aim " } else { "" };
         table.row(vec![
             measured.name(),
             against,
             figure + times,
-            bar.limit.text(measured.unit) + times,
+            format!("{aim}{}{times}", bar.limit.text(measured.unit)),
             record.verdict_text(bar),
         ]);
     }

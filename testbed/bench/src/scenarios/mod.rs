@@ -7,4 +7,5 @@ mod guest_pair;
 pub mod guests;
 mod iperf3;
 pub mod links;
+pub mod mpi;
 pub mod openmx;

@@ -17,9 +17,9 @@ use clap::Args;
 use serde_json::json;
 
 use self::work::Work;
-use self::world::World;
+pub use self::world::{HERE, Setting, THERE, World, enter, run};
 use crate::harness::table::{bars, figures};
-use crate::harness::{Cell, Record, Report, Sample, Scenario, Turn, conclude, fields, run, until_stopped};
+use crate::harness::{self, Cell, Record, Report, Sample, Scenario, Turn, conclude, fields, until_stopped};
 
 /// Compares Open-MX with TCP and with bare packet sockets over a veth pair between two network namespaces.
 ///
@@ -66,7 +66,7 @@ pub fn compare(options: &Options) -> Result<bool> {
     }
     if !options.inside {
         // Nothing exists yet that a signal could leave behind.
-        return Err(world::enter());
+        return Err(enter());
     }
     until_stopped(|stop| {
         let (plan, works) = plan::plan(options);
@@ -75,7 +75,7 @@ pub fn compare(options: &Options) -> Result<bool> {
             works,
         };
         let features = sides.world.features()?;
-        let record = run(plan, &mut sides, stop)?;
+        let record = harness::run(plan, &mut sides, stop)?;
         conclude(&record, report(&record, &features), options.json)
     })
 }

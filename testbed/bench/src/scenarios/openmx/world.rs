@@ -30,7 +30,8 @@ const OFFLOADS: [&str; 3] = ["tso", "gso", "gro"];
 /// Number of frames that the authorities may exchange while nothing goes over the interface.
 const FRAMES_OF_OTHERS: u64 = 100;
 
-fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
+/// Runs a program of the system, and fails with what it says if it fails.
+pub fn run(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -77,6 +78,15 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// Makes a setting with this MTU, with or without TCP's offloads, that leaves idle processors as they are.
+    pub const fn new(mtu: usize, offloads: bool) -> Self {
+        Self {
+            mtu,
+            offloads,
+            tuned: false,
+        }
+    }
+
     fn of(works: &[Work]) -> Self {
         Self {
             mtu: works.iter().map(|work| work.mtu).max().unwrap_or_default(),
@@ -300,6 +310,11 @@ impl World {
         Ok(world)
     }
 
+    /// Returns the number of the process whose network namespace is the other side's.
+    pub fn away(&self) -> u32 {
+        self.away.id()
+    }
+
     /// Moves one end of the pair into the other side's namespace, which exists once `unshare` has made it.
     fn give_interface(&self) -> anyhow::Result<()> {
         let own = fs::read_link("/proc/self/ns/net")?;
@@ -354,7 +369,8 @@ impl World {
         Ok(figures)
     }
 
-    fn prepare(&mut self, setting: Setting) -> anyhow::Result<()> {
+    /// Prepares interfaces and authorities of both sides.
+    pub fn prepare(&mut self, setting: Setting) -> anyhow::Result<()> {
         self.side.prepare(setting)?;
         self.away.order(&Order::Prepare(setting)).map(drop)
     }

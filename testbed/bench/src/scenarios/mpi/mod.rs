@@ -1,0 +1,159 @@
+//! Stock Open MPI over the provider `mx`, over TCP and over shared memory, between two network namespaces joined by a veth pair
+//! and within one.
+
+mod figure;
+mod hosts;
+mod launch;
+mod perf;
+mod plan;
+mod results;
+mod rival;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde_json::json;
+
+use self::figure::length_text;
+use self::hosts::Hosts;
+use self::plan::{LENGTHS, OPERATIONS, Work};
+use self::rival::Rival;
+use super::openmx::enter;
+use crate::harness::table::{Style, Table, bars, figures, numbers, words};
+use crate::harness::{Bar, Cell, Limit, Record, Report, Sample, Scenario, Turn, conclude, fields, run, until_stopped};
+
+/// Compares stock Open MPI over the provider mx with TCP, with libfabric's tcp and with shared memory.
+///
+/// Exit status: 0 when every bar is met, 3 when one is missed or there are fewer than 7 rounds, 1 on failure.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Number of rounds; figures are medians over them
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Cores of the two hosts
+    #[arg(long, value_delimiter = ',', default_value = "0,1")]
+    cores: Vec<usize>,
+    /// What to measure
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "ping-pong,operations,inside,memory,overlap"
+    )]
+    parts: Vec<plan::Part>,
+    /// Number of ranks whose memory is measured
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(2..=256))]
+    ranks: u16,
+    /// Print JSON with every sample instead of the tables
+    #[arg(long)]
+    json: bool,
+    /// Set by this program for itself once it runs in a namespace of its own.
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+/// Measures, prints the result, and returns whether every bar is met.
+pub fn compare(options: &Options) -> Result<bool> {
+    ensure!(options.cores.len() == 2, "--cores wants two numbers, such as 0,1");
+    if !options.inside {
+        // Nothing exists yet that a signal could leave behind.
+        return Err(enter());
+    }
+    until_stopped(|stop| {
+        let (plan, works) = plan::plan(options);
+        let versions = launch::versions()?;
+        let mut transports = Transports {
+            hosts: Hosts::build(&options.cores, stop)?,
+            works,
+            memory_ranks: options.ranks.into(),
+        };
+        let record = run(plan, &mut transports, stop)?;
+        conclude(&record, report(&record, &transports.works, &versions), options.json)
+    })
+}
+
+struct Transports {
+    hosts: Hosts,
+    works: BTreeMap<Cell, Work>,
+    memory_ranks: usize,
+}
+
+impl Scenario for Transports {
+    fn measure(&mut self, _round: u32, turn: &Turn) -> Result<Vec<(Cell, Sample)>> {
+        let work = |cell| self.works.get(cell).copied().context("a cell without work");
+        let works: Vec<_> = turn.iter().map(work).collect::<Result<_>>()?;
+        let Work { rival, figure } = *works.first().context("an empty turn")?;
+        self.hosts.prepare(figure.mtu, rival.has_offloads())?;
+        if rival == Rival::OmxPerf {
+            return Ok(vec![(turn[0], perf::measure(&self.hosts)?)]);
+        }
+        let figures: Vec<_> = works.iter().map(|work| work.figure).collect();
+        let rows = launch::measure(&self.hosts, rival, &figures, self.memory_ranks)?;
+        let samples = turn.iter().zip(figures);
+        samples
+            .map(|(cell, figure)| Ok((*cell, figure.sample(&rows)?)))
+            .collect()
+    }
+}
+
+/// Returns how much faster the provider is than a rival in one operation, in percent, as the paper counts.
+fn gain(
+    record: &Record,
+    works: &BTreeMap<Cell, Work>,
+    against: Rival,
+    benchmark: &'static str,
+    length: usize,
+) -> Option<f64> {
+    let figure = plan::operation(benchmark, length);
+    let cell = |rival| {
+        let wanted = Work { rival, figure };
+        works.iter().find_map(|(cell, work)| (*work == wanted).then_some(*cell))
+    };
+    let bar = Bar::must(cell(Rival::Mx)?, cell(against)?, Limit::Shown);
+    Some((1.0 / record.value(&bar)? - 1.0) * 100.0)
+}
+
+/// Makes the table of the paper: what the operations of four ranks gain over TCP.
+fn gains(record: &Record, works: &BTreeMap<Cell, Work>) -> Table {
+    let mut columns = vec![words("4 ranks, gain of mx")];
+    columns.extend(LENGTHS.map(|length| numbers(format!("{}, TCP", length_text(length)))));
+    columns.push(numbers("the paper's, 16 B, TCP"));
+    columns.extend(LENGTHS.map(|length| numbers(format!("{}, TCP and shared memory", length_text(length)))));
+    let mut table = Table::new(Style::Framed, &columns);
+    for (benchmark, of_paper) in OPERATIONS {
+        let lengths = if plan::operation(benchmark, LENGTHS[0]) == plan::operation(benchmark, LENGTHS[1]) {
+            1
+        } else {
+            LENGTHS.len()
+        };
+        let of_rival = |rival| {
+            let text = |(index, length): (usize, &usize)| {
+                let gain = gain(record, works, rival, benchmark, *length).filter(|_| index < lengths);
+                gain.map_or_else(String::new, |gain| format!("{gain:+.0} %"))
+            };
+            LENGTHS.iter().enumerate().map(text).collect::<Vec<_>>()
+        };
+        let mut row = vec![benchmark.to_owned()];
+        row.extend(of_rival(Rival::Tcp));
+        row.push(format!("{of_paper:+.1} %"));
+        row.extend(of_rival(Rival::TcpAndMemory));
+        table.row(row);
+    }
+    table
+}
+
+fn report(record: &Record, works: &BTreeMap<Cell, Work>, [mpi, libfabric]: &[String; 2]) -> Report {
+    let mut text = format!("{}{}", figures(record), bars(record, "mx"));
+    if works.values().any(|work| work.figure.part == plan::Part::Operations) {
+        text += &gains(record, works).to_string();
+    }
+    text += &format!(
+        "Open MPI {mpi}, libfabric {libfabric}. Medians of {} rounds over a veth pair, each host on a core of its own; what is put against\n\
+         each other is of the same round. Two ranks spin, four and more yield. The provider's counters say that it carried the messages.\n",
+        record.plan.rounds,
+    );
+    Report {
+        text,
+        conditions: fields(json!({ "open_mpi": mpi, "libfabric": libfabric })),
+    }
+}
