@@ -64,14 +64,15 @@ impl Hosts {
         Self::file("agent")
     }
 
-    /// Writes the program that takes options, a host and a command line, as ssh does.
+    /// Returns the text of the program that takes options, a host and a command line, as ssh does. Each host has a name of its own,
+    /// since Open MPI takes ranks whose hosts have one name for ranks of one host.
     fn agent_text(&self) -> String {
         let [here, there] = NAMES;
         let enter = self.in_other_namespace().join(" ");
         format!(
             "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\nhost=$1\nshift\ncase $host in\n\
-             {here}) exec /bin/sh -c \"$*\" ;;\n{there}) exec {enter} /bin/sh -c \"$*\" ;;\nesac\n\
-             echo \"there is no host $host\" >&2\nexit 1\n"
+             {here}) enter= ;;\n{there}) enter='{enter}' ;;\n*) echo \"there is no host $host\" >&2; exit 1 ;;\nesac\n\
+             exec $enter unshare --uts /bin/sh -c 'hostname \"$0\" && exec /bin/sh -c \"$1\"' \"$host\" \"$*\"\n"
         )
     }
 
