@@ -256,9 +256,12 @@ local function rndv(c)
     put(c, "rdma_seqnum", 29, 1)
     put(c, "rdma_offset", 30, 2)
     say(c, "len %d region %d.%d", u(c, 24, 4), u(c, 28, 1), u(c, 29, 1))
-    if u(c, 4, 2) < 8 then
-        malformed(c, e.length)
+    local length = u(c, 4, 2)
+    if length < 8 or length > 128 then
+        return malformed(c, e.length)
     end
+    -- The first bytes of the message, which endpoints of libfabric's provider send with its announcement.
+    data(c, 32, length - 8)
 end
 
 -- The magic is the puller's endpoint XOR 0x21071980.

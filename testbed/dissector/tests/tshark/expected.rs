@@ -161,6 +161,7 @@ fn fields(dialect: &Dialect, packet: &Packet<'_>) -> Vec<(&'static str, u64)> {
                 ("rdma_id", p.rdma_id.into()),
                 ("rdma_seqnum", p.rdma_seqnum.into()),
                 ("rdma_offset", p.rdma_offset.into()),
+                ("data_length", p.head.len() as u64),
             ]);
             list
         }

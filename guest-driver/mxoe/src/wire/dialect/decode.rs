@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use crate::wire::{
     Ack, Connect, ConnectKind, Dialect, EXTENSION_WORD, Eager, Extension, FrameView, HEAD_LEN, HOST_NAME_LEN_MAX, Head,
     HostReply, MARK, Medium, Mode, NackCode, NackLib, NackMcp, Packet, PacketType, Pull, PullReply, RAW_FRAME_LEN_MAX,
-    Raw, Rndv, SMALL_DATA_MAX, TINY_DATA_MAX,
+    RNDV_HEAD_MAX, Raw, Rndv, SMALL_DATA_MAX, TINY_DATA_MAX,
     layout::{
         ConnectLayout, EagerLayout, HeadLayout, HostLayout, MediumLayout, NackLibLayout, NackMcpLayout, NotifyLayout,
         PullNativeLayout, PullReplyLayout, PullWireLayout, RndvLayout, TrucLayout,
@@ -267,6 +267,9 @@ fn medium<'a>(body: &'a [u8], dialect: &Dialect) -> Result<Medium<'a>, WireError
 fn rndv(body: &[u8]) -> Result<Rndv<'_>, WireError> {
     let (l, rest) = split::<RndvLayout>(body)?;
     let head_len = l.length.get().checked_sub(RNDV_LEN).ok_or(WireError::BadLength)?;
+    if usize::from(head_len) > RNDV_HEAD_MAX {
+        return Err(WireError::BadLength);
+    }
     Ok(Rndv {
         // Open-MX always says the minimum, and looks at nothing behind it.
         head: data_of(rest, head_len.into())?,
