@@ -248,11 +248,13 @@ impl Pair {
         if id <= self.incoming.announced_last {
             return Err(Broken);
         }
-        if record.len as usize > SEGMENTS_MAX * 16 + HEAD_LEN || !record.len.is_multiple_of(8) {
+        // Pairs of words, and one more for the first bytes where both ends announce them.
+        let head_len = if scope.announces_head { HEAD_LEN } else { 0 };
+        let list_len = (record.len as usize).checked_sub(head_len).ok_or(Broken)?;
+        if list_len > SEGMENTS_MAX * 16 || !list_len.is_multiple_of(16) {
             return Err(Broken);
         }
         let words = self.rings.messages_in.payload_words(record);
-        // Behind the pairs, one word more has the first bytes.
         let head = words
             .chunks_exact(2)
             .remainder()
