@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 /// Unit of /proc/stat in nanoseconds: USER_HZ is 100 on every architecture that QEMU's q35 machine is emulated on here.
-const TICK_NS: u64 = 10_000_000;
+pub const TICK_NS: u64 = 10_000_000;
 
 /// Processor time since some moment, or between two moments, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -95,7 +95,8 @@ fn soft_interrupt_threads() -> Result<Vec<u32>> {
     Ok(found)
 }
 
-fn machine_ns() -> Result<u64> {
+/// Returns the processor time of everything on the machine.
+pub fn machine_ns() -> Result<u64> {
     let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
     let ticks = busy_ticks(&text).context("/proc/stat has no line for all processors")?;
     Ok(ticks * TICK_NS)

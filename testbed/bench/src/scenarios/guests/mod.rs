@@ -13,6 +13,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use testbed::report::chart::short;
 
+pub use self::cpu::{TICK_NS, machine_ns};
 use self::measure::{Part, Rival, Round};
 use super::guest_pair::{GuestPair, NAMES, Second, guest_image};
 use super::iperf3::DATAGRAM_LEN;

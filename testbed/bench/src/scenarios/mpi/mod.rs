@@ -1,6 +1,7 @@
 //! Stock Open MPI over the provider `mx`, over TCP and over shared memory, between two network namespaces joined by a veth pair
 //! and within one.
 
+mod alone;
 mod figure;
 mod hosts;
 mod launch;
@@ -15,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::json;
 
+use self::alone::Watch;
 use self::figure::length_text;
 use self::hosts::Hosts;
 use self::plan::{LENGTHS, OPERATIONS, Work};
@@ -84,15 +86,22 @@ impl Scenario for Transports {
         let works: Vec<_> = turn.iter().map(work).collect::<Result<_>>()?;
         let Work { rival, figure } = *works.first().context("an empty turn")?;
         self.hosts.prepare(figure.mtu, rival.has_offloads())?;
-        if rival == Rival::OmxPerf {
-            return Ok(vec![(turn[0], perf::measure(&self.hosts)?)]);
-        }
-        let figures: Vec<_> = works.iter().map(|work| work.figure).collect();
-        let rows = launch::measure(&self.hosts, rival, &figures, self.memory_ranks)?;
-        let samples = turn.iter().zip(figures);
-        samples
-            .map(|(cell, figure)| Ok((*cell, figure.sample(&rows)?)))
-            .collect()
+        let watch = Watch::begin()?;
+        let samples: Vec<_> = if rival == Rival::OmxPerf {
+            vec![perf::measure(&self.hosts)?]
+        } else {
+            let figures: Vec<_> = works.iter().map(|work| work.figure).collect();
+            let rows = launch::measure(&self.hosts, rival, &figures, self.memory_ranks)?;
+            figures
+                .iter()
+                .map(|figure| figure.sample(&rows))
+                .collect::<Result<_>>()?
+        };
+        let disturbed = watch.cores_of_others()?;
+        let samples = turn.iter().zip(samples);
+        Ok(samples
+            .map(|(cell, sample)| (*cell, Sample { disturbed, ..sample }))
+            .collect())
     }
 }
 
@@ -150,8 +159,11 @@ fn report(record: &Record, works: &BTreeMap<Cell, Work>, [mpi, libfabric]: &[Str
          each other is of the same round. Two ranks spin, four and more yield. The provider's counters say that it carried the messages.\n",
         record.plan.rounds,
     );
+    let cores_of_others = alone::cores_of_others(record);
+    text += &alone::not_alone(cores_of_others);
+    let conditions = json!({ "open_mpi": mpi, "libfabric": libfabric, "cores_of_others": cores_of_others });
     Report {
         text,
-        conditions: fields(json!({ "open_mpi": mpi, "libfabric": libfabric })),
+        conditions: fields(conditions),
     }
 }

@@ -1,0 +1,78 @@
+//! Whether the comparison has the processors to itself.
+
+use std::{fs, time::Instant};
+
+use anyhow::{Context, Result};
+
+use crate::harness::{Record, stats};
+use crate::scenarios::guests::{TICK_NS, machine_ns};
+
+/// Number of cores used by other programs above which figures are doubtful.
+const OTHERS_MAX: f64 = 0.1;
+
+/// Watches how much other programs compute while a turn is measured.
+pub struct Watch {
+    begin: Instant,
+    machine_ns: u64,
+    own_ns: u64,
+}
+
+impl Watch {
+    /// Begins a turn.
+    pub fn begin() -> Result<Self> {
+        Ok(Self {
+            begin: Instant::now(),
+            machine_ns: machine_ns()?,
+            own_ns: own_ns()?,
+        })
+    }
+
+    /// Returns the number of cores that other programs have used since the beginning. All that was started must have ended.
+    pub fn cores_of_others(&self) -> Result<f64> {
+        let machine_ns = machine_ns()?.saturating_sub(self.machine_ns);
+        let own_ns = own_ns()?.saturating_sub(self.own_ns);
+        let elapsed_ns = self.begin.elapsed().as_nanos() as f64;
+        Ok(machine_ns.saturating_sub(own_ns) as f64 / elapsed_ns)
+    }
+}
+
+/// Returns the processor time of this process and of all that it has started and waited for.
+fn own_ns() -> Result<u64> {
+    let text = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
+    let ticks = own_ticks(&text).context("/proc/self/stat has no times")?;
+    Ok(ticks * TICK_NS)
+}
+
+/// Adds up user and system time, each of the process and of its children.
+fn own_ticks(text: &str) -> Option<u64> {
+    // The name before the bracket may hold blanks.
+    let (_, fields) = text.rsplit_once(')')?;
+    let times = fields.split_whitespace().skip(11).take(4);
+    let times: Vec<u64> = times.map_while(|word| word.parse().ok()).collect();
+    (times.len() == 4).then(|| times.iter().sum())
+}
+
+/// Returns the median over all samples of the number of cores that other programs used.
+pub fn cores_of_others(record: &Record) -> f64 {
+    stats::median(record.all().map(|sample| sample.disturbed)).unwrap_or_default()
+}
+
+/// Returns a line about other programs on the cores, if there were any.
+pub fn not_alone(cores_of_others: f64) -> String {
+    if cores_of_others <= OTHERS_MAX {
+        return String::new();
+    }
+    format!("NOT ALONE: other programs used {cores_of_others:.1} cores meanwhile; repeat on a quiet machine.\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_process_and_its_children() {
+        let text = "7 (a b) c) S 1 2 3 4 5 6 7 8 9 10 100 20 3000 400 20 0 1 0 99";
+        assert_eq!(own_ticks(text), Some(3520));
+        assert_eq!(own_ticks("7 (a) S 1 2"), None);
+    }
+}
