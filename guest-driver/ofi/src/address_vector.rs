@@ -87,15 +87,7 @@ struct Object {
     vector: Arc<AddressVector>,
 }
 
-static FID_OPS: FidOps = FidOps {
-    size: size_of::<FidOps>(),
-    close,
-    bind: object::bind_nothing,
-    control: object::control_nothing,
-    ops_open: unsupported,
-    tostr: unsupported,
-    ops_set: unsupported,
-};
+static FID_OPS: FidOps = object::closes_by(close);
 
 static OPS: AvOps = AvOps {
     size: size_of::<AvOps>(),

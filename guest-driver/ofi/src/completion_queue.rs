@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use crate::{abi::*, bound::BoundEndpoints, domain::Domain, object};
@@ -115,9 +115,7 @@ impl CompletionQueue {
     /// # Safety
     /// As [`Self::take`].
     unsafe fn wait(&self, out: *mut c_void, count: usize, sources: *mut FiAddr, timeout_ms: c_int) -> isize {
-        let until = u64::try_from(timeout_ms)
-            .ok()
-            .map(|limit_ms| Instant::now() + Duration::from_millis(limit_ms));
+        let until = object::deadline(timeout_ms);
         loop {
             // SAFETY: the caller's promise.
             let taken = unsafe { self.read(out, count, sources) };
@@ -139,15 +137,7 @@ struct Object {
     queue: Arc<CompletionQueue>,
 }
 
-static FID_OPS: FidOps = FidOps {
-    size: size_of::<FidOps>(),
-    close,
-    bind: object::bind_nothing,
-    control: object::control_nothing,
-    ops_open: unsupported,
-    tostr: unsupported,
-    ops_set: unsupported,
-};
+static FID_OPS: FidOps = object::closes_by(close);
 
 static OPS: CqOps = CqOps {
     size: size_of::<CqOps>(),

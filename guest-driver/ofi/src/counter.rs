@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use crate::{abi::*, bound::BoundEndpoints, object};
@@ -34,15 +34,7 @@ struct Object {
     counter: Arc<Counter>,
 }
 
-static FID_OPS: FidOps = FidOps {
-    size: size_of::<FidOps>(),
-    close,
-    bind: object::bind_nothing,
-    control: object::control_nothing,
-    ops_open: unsupported,
-    tostr: unsupported,
-    ops_set: unsupported,
-};
+static FID_OPS: FidOps = object::closes_by(close);
 
 static OPS: CntrOps = CntrOps {
     size: size_of::<CntrOps>(),
@@ -145,9 +137,7 @@ unsafe extern "C" fn seterr(cntr: *mut FidCntr, value: u64) -> c_int {
 unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout_ms: c_int) -> c_int {
     // SAFETY: libfabric's promise for this call.
     let counter = unsafe { counter(cntr) };
-    let until = u64::try_from(timeout_ms)
-        .ok()
-        .map(|limit_ms| Instant::now() + Duration::from_millis(limit_ms));
+    let until = object::deadline(timeout_ms);
     let errors = counter.errors.load(Ordering::SeqCst);
     loop {
         counter.endpoints.progress();

@@ -19,15 +19,7 @@ struct Object {
     written: Condvar,
 }
 
-static FID_OPS: FidOps = FidOps {
-    size: size_of::<FidOps>(),
-    close,
-    bind: object::bind_nothing,
-    control: object::control_nothing,
-    ops_open: unsupported,
-    tostr: unsupported,
-    ops_set: unsupported,
-};
+static FID_OPS: FidOps = object::closes_by(close);
 
 static OPS: EqOps = EqOps {
     size: size_of::<EqOps>(),
@@ -125,9 +117,7 @@ unsafe extern "C" fn sread(
 ) -> isize {
     // SAFETY: libfabric's promise for this call.
     let object = unsafe { object(eq) };
-    let until = u64::try_from(timeout_ms)
-        .ok()
-        .map(|limit_ms| Instant::now() + Duration::from_millis(limit_ms));
+    let until = object::deadline(timeout_ms);
     let mut events = object.events.lock().unwrap_or_else(PoisonError::into_inner);
     while events.is_empty() {
         let limit = until.map_or(Duration::from_secs(3600), |until| {

@@ -9,15 +9,7 @@ use crate::{
     abi::*, address_vector, completion_queue, counter, domain::Domain, endpoint, event_queue, memory_region, object,
 };
 
-static FID_OPS: FidOps = FidOps {
-    size: size_of::<FidOps>(),
-    close,
-    bind: object::bind_nothing,
-    control: object::control_nothing,
-    ops_open: unsupported,
-    tostr: unsupported,
-    ops_set: unsupported,
-};
+static FID_OPS: FidOps = object::closes_by(close);
 
 static OPS: FabricOps = FabricOps {
     size: size_of::<FabricOps>(),
@@ -59,15 +51,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     0
 }
 
-static DOMAIN_FID_OPS: FidOps = FidOps {
-    size: size_of::<FidOps>(),
-    close: close_domain,
-    bind: object::bind_nothing,
-    control: object::control_nothing,
-    ops_open: unsupported,
-    tostr: unsupported,
-    ops_set: unsupported,
-};
+static DOMAIN_FID_OPS: FidOps = object::closes_by(close_domain);
 
 static DOMAIN_OPS: DomainOps = DomainOps {
     size: size_of::<DomainOps>(),

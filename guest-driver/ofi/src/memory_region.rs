@@ -7,15 +7,7 @@ use std::{
 
 use crate::{abi::*, object};
 
-static FID_OPS: FidOps = FidOps {
-    size: size_of::<FidOps>(),
-    close,
-    bind: object::bind_nothing,
-    control: object::control_nothing,
-    ops_open: unsupported,
-    tostr: unsupported,
-    ops_set: unsupported,
-};
+static FID_OPS: FidOps = object::closes_by(close);
 
 /// The functions of a domain that register memory.
 pub(crate) static OPS: MrOps = MrOps {

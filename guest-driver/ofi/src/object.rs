@@ -1,16 +1,38 @@
 //! What the objects have in common: calls that most of them do not take.
 
-use std::ffi::{c_int, c_void};
+use std::{
+    ffi::{c_int, c_void},
+    time::{Duration, Instant},
+};
 
 use crate::abi::*;
 
+/// Makes the table of an object that can only be closed.
+pub(crate) const fn closes_by(close: unsafe extern "C" fn(*mut Fid) -> c_int) -> FidOps {
+    FidOps {
+        size: size_of::<FidOps>(),
+        close,
+        bind: bind_nothing,
+        control: control_nothing,
+        ops_open: unsupported,
+        tostr: unsupported,
+        ops_set: unsupported,
+    }
+}
+
+/// Returns when a call ends that may take so many milliseconds; `None` for a negative number, which is no limit.
+pub(crate) fn deadline(timeout_ms: c_int) -> Option<Instant> {
+    let limit_ms = u64::try_from(timeout_ms).ok()?;
+    Some(Instant::now() + Duration::from_millis(limit_ms))
+}
+
 /// Answers a binding to an object that nothing can be bound to.
-pub(crate) unsafe extern "C" fn bind_nothing(_fid: *mut Fid, _other: *mut Fid, _flags: u64) -> c_int {
+unsafe extern "C" fn bind_nothing(_fid: *mut Fid, _other: *mut Fid, _flags: u64) -> c_int {
     -FI_ENOSYS
 }
 
 /// Answers a command to an object that takes none.
-pub(crate) unsafe extern "C" fn control_nothing(_fid: *mut Fid, _command: c_int, _argument: *mut c_void) -> c_int {
+unsafe extern "C" fn control_nothing(_fid: *mut Fid, _command: c_int, _argument: *mut c_void) -> c_int {
     -FI_ENOSYS
 }
 

@@ -84,15 +84,8 @@ unsafe extern "C" fn send(
     to: FiAddr,
     context: *mut c_void,
 ) -> isize {
-    let message = Message {
-        pieces: &[piece(start, len)],
-        to,
-        tag: None,
-        data: None,
-        context,
-        flags: None,
-        is_injected: false,
-    };
+    let pieces = [piece(start, len)];
+    let message = Message::new(&pieces, to, context);
     // SAFETY: libfabric's promise for this call: the memory stays until the completion.
     unsafe { state(ep).transmit(message) }
 }
@@ -106,17 +99,7 @@ unsafe extern "C" fn sendv(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: as in `send`.
-    unsafe {
-        state(ep).transmit(Message {
-            pieces: list(pieces, count),
-            to,
-            tag: None,
-            data: None,
-            context,
-            flags: None,
-            is_injected: false,
-        })
-    }
+    unsafe { state(ep).transmit(Message::new(list(pieces, count), to, context)) }
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut FidEp, message: *const FiMsg, flags: u64) -> isize {
@@ -124,27 +107,16 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, message: *const FiMsg, flags: u64) 
     unsafe {
         let message = &*message;
         state(ep).transmit(Message {
-            pieces: list(message.msg_iov, message.iov_count),
-            to: message.addr,
-            tag: None,
             data: (flags & FI_REMOTE_CQ_DATA != 0).then_some(message.data),
-            context: message.context,
             flags: Some(flags),
-            is_injected: false,
+            ..Message::new(list(message.msg_iov, message.iov_count), message.addr, message.context)
         })
     }
 }
 
 unsafe extern "C" fn inject(ep: *mut FidEp, start: *const c_void, len: usize, to: FiAddr) -> isize {
-    let message = Message {
-        pieces: &[piece(start, len)],
-        to,
-        tag: None,
-        data: None,
-        context: std::ptr::null_mut(),
-        flags: None,
-        is_injected: true,
-    };
+    let pieces = [piece(start, len)];
+    let message = Message::injected(&pieces, to);
     // SAFETY: libfabric's promise for this call: the memory is valid during it.
     unsafe { state(ep).transmit(message) }
 }
@@ -158,28 +130,20 @@ unsafe extern "C" fn senddata(
     to: FiAddr,
     context: *mut c_void,
 ) -> isize {
+    let pieces = [piece(start, len)];
     let message = Message {
-        pieces: &[piece(start, len)],
-        to,
-        tag: None,
         data: Some(data),
-        context,
-        flags: None,
-        is_injected: false,
+        ..Message::new(&pieces, to, context)
     };
     // SAFETY: as in `send`.
     unsafe { state(ep).transmit(message) }
 }
 
 unsafe extern "C" fn injectdata(ep: *mut FidEp, start: *const c_void, len: usize, data: u64, to: FiAddr) -> isize {
+    let pieces = [piece(start, len)];
     let message = Message {
-        pieces: &[piece(start, len)],
-        to,
-        tag: None,
         data: Some(data),
-        context: std::ptr::null_mut(),
-        flags: None,
-        is_injected: true,
+        ..Message::injected(&pieces, to)
     };
     // SAFETY: as in `inject`.
     unsafe { state(ep).transmit(message) }

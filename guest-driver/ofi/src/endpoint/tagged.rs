@@ -106,14 +106,10 @@ unsafe extern "C" fn send(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
+    let pieces = [piece(start, len)];
     let message = Message {
-        pieces: &[piece(start, len)],
-        to,
         tag: Some(tag),
-        data: None,
-        context,
-        flags: None,
-        is_injected: false,
+        ..Message::new(&pieces, to, context)
     };
     // SAFETY: libfabric's promise for this call: the memory stays until the completion.
     unsafe { state(ep).transmit(message) }
@@ -131,13 +127,8 @@ unsafe extern "C" fn sendv(
     // SAFETY: as in `send`.
     unsafe {
         state(ep).transmit(Message {
-            pieces: list(pieces, count),
-            to,
             tag: Some(tag),
-            data: None,
-            context,
-            flags: None,
-            is_injected: false,
+            ..Message::new(list(pieces, count), to, context)
         })
     }
 }
@@ -147,26 +138,19 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, message: *const FiMsgTagged, flags:
     unsafe {
         let message = &*message;
         state(ep).transmit(Message {
-            pieces: list(message.msg_iov, message.iov_count),
-            to: message.addr,
             tag: Some(message.tag),
             data: (flags & FI_REMOTE_CQ_DATA != 0).then_some(message.data),
-            context: message.context,
             flags: Some(flags),
-            is_injected: false,
+            ..Message::new(list(message.msg_iov, message.iov_count), message.addr, message.context)
         })
     }
 }
 
 unsafe extern "C" fn inject(ep: *mut FidEp, start: *const c_void, len: usize, to: FiAddr, tag: u64) -> isize {
+    let pieces = [piece(start, len)];
     let message = Message {
-        pieces: &[piece(start, len)],
-        to,
         tag: Some(tag),
-        data: None,
-        context: std::ptr::null_mut(),
-        flags: None,
-        is_injected: true,
+        ..Message::injected(&pieces, to)
     };
     // SAFETY: libfabric's promise for this call: the memory is valid during it.
     unsafe { state(ep).transmit(message) }
@@ -182,14 +166,11 @@ unsafe extern "C" fn senddata(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
+    let pieces = [piece(start, len)];
     let message = Message {
-        pieces: &[piece(start, len)],
-        to,
         tag: Some(tag),
         data: Some(data),
-        context,
-        flags: None,
-        is_injected: false,
+        ..Message::new(&pieces, to, context)
     };
     // SAFETY: as in `send`.
     unsafe { state(ep).transmit(message) }
@@ -203,14 +184,11 @@ unsafe extern "C" fn injectdata(
     to: FiAddr,
     tag: u64,
 ) -> isize {
+    let pieces = [piece(start, len)];
     let message = Message {
-        pieces: &[piece(start, len)],
-        to,
         tag: Some(tag),
         data: Some(data),
-        context: std::ptr::null_mut(),
-        flags: None,
-        is_injected: true,
+        ..Message::injected(&pieces, to)
     };
     // SAFETY: as in `inject`.
     unsafe { state(ep).transmit(message) }

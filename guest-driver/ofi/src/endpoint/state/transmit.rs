@@ -41,6 +41,29 @@ pub(in crate::endpoint) struct Message<'a> {
     pub(in crate::endpoint) is_injected: bool,
 }
 
+impl<'a> Message<'a> {
+    /// Makes a message for untagged receives, without data, whose completion is as the endpoint's flags say.
+    pub(in crate::endpoint) const fn new(pieces: &'a [libc::iovec], to: FiAddr, context: *mut c_void) -> Self {
+        Self {
+            pieces,
+            to,
+            tag: None,
+            data: None,
+            context,
+            flags: None,
+            is_injected: false,
+        }
+    }
+
+    /// Makes a message for untagged receives that is copied and never heard of again.
+    pub(in crate::endpoint) const fn injected(pieces: &'a [libc::iovec], to: FiAddr) -> Self {
+        Self {
+            is_injected: true,
+            ..Self::new(pieces, to, std::ptr::null_mut())
+        }
+    }
+}
+
 impl State {
     /// Sends a message, and returns 0 or a negative error number.
     ///
