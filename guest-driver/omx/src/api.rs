@@ -2,18 +2,20 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use ether::MacAddr;
-use mxoe::engine::Counters;
+use ether::{MacAddr, Time};
+use mxoe::{engine::Counters, matching::Filter};
 
 use crate::{
     Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, MessageFilter, Request, RequestKind, Segment,
     SendUntil, Status, StatusCode,
     address::PARTNER_SELF,
     clock,
-    core::{Core, INLINE_LEN_MAX, Wanted},
+    core::{Core, INLINE_LEN_MAX, ImmediateSend, Wanted},
     helper,
     memory::Segments,
+    request::NO_REQUEST,
     shared::Locked,
+    slab::Key,
 };
 
 impl Endpoint {
@@ -21,7 +23,32 @@ impl Endpoint {
     #[inline]
     pub(crate) fn post<T>(&self, with: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
         let now = clock::now();
+        self.post_at(self.lock(), now, with)
+    }
+
+    /// Posts a receive. One that no message is there for makes no progress as long as nothing is due: a program that posts receives
+    /// also takes completions.
+    pub(crate) fn post_receive(&self, memory: Segments, filter: Filter, context: u64) -> Result<Request, Error> {
         let mut core = self.lock();
+        if !core.may_receive_later() {
+            return self.post_at(core, clock::now(), |core| {
+                core.receive(memory, filter, context).map(Request)
+            });
+        }
+        core.egress.batching_mut().end_burst();
+        let request = core.receive(memory, filter, context).map(Request);
+        drop(core);
+        self.leave();
+        request
+    }
+
+    #[inline]
+    fn post_at<T>(
+        &self,
+        mut core: Locked<'_>,
+        now: Time,
+        with: impl FnOnce(&mut Core) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         if core.closed {
             return Err(Error::BadEndpoint);
         }
@@ -178,19 +205,64 @@ impl Endpoint {
         }
         let before = core.completions();
         if until.may_be_early()
-            && let Some(immediate) = core.begin_immediate_send(&memory, to, match_info)
+            && let Some(data) = memory.as_slice()
+            && let Some(immediate) = core.begin_immediate_send(data, to, match_info)
         {
             // The clock, too, is read while the frame is in flight.
-            let now = clock::now();
-            core.now = now;
-            let watched = self.shared.helped.is_wanted && !core.is_stopped();
-            let request = core.finish_immediate_send(immediate, memory, to, (match_info, context), watched);
-            core.glance(now);
-            drop(self.stepped(core, before));
-            self.leave();
+            core.now = clock::now();
+            let request = core.add_immediate_request(memory.len(), to, (match_info, context));
+            self.finish_immediate_send(core, before, immediate, data, match_info, request.unwrap_or(NO_REQUEST));
             return request.map(Request).ok_or(Error::NoResources);
         }
         self.post_send(core, memory, to, (match_info, context), until)
+    }
+
+    /// Sends a short message if it can go now and needs no memory of the program: it is complete when this returns, and
+    /// there is no request. False: nothing was done, and the message is to be [posted](Endpoint::isend_until).
+    ///
+    /// A failure that shows later is told to the [failure handler](Endpoint::set_failure_handler).
+    ///
+    /// # Errors
+    /// [`Error::BadEndpoint`].
+    pub fn send_immediately(&self, data: &[u8], to: Address, match_info: u64) -> Result<bool, Error> {
+        if data.len() > INLINE_LEN_MAX {
+            return Ok(false);
+        }
+        let mut core = self.lock();
+        if core.closed {
+            return Err(Error::BadEndpoint);
+        }
+        if core.send_local_immediately(data, to, match_info) {
+            drop(core);
+            self.leave();
+            return Ok(true);
+        }
+        let before = core.completions();
+        let Some(immediate) = core.begin_immediate_send(data, to, match_info) else {
+            return Ok(false);
+        };
+        core.now = clock::now();
+        self.finish_immediate_send(core, before, immediate, data, match_info, NO_REQUEST);
+        Ok(true)
+    }
+
+    /// Records a message whose frame is in flight, and makes some progress.
+    #[inline]
+    fn finish_immediate_send(
+        &self,
+        mut core: Locked<'_>,
+        completions_before: u64,
+        sent: ImmediateSend,
+        data: &[u8],
+        match_info: u64,
+        request: Key,
+    ) {
+        let watched = self.shared.helped.is_wanted && !core.is_stopped();
+        core.finish_immediate_send(sent, data, match_info, request, watched);
+        let now = core.now;
+        core.glance(now);
+        drop(self.stepped(core, completions_before));
+        self.leave();
     }
 
     /// Posts a send that is no immediate one: it is deferred for a batch, or goes out with all that waits.
@@ -339,8 +411,13 @@ impl Endpoint {
         })
     }
 
-    /// Makes the threads that block on this endpoint return without a result. A wakeup is not remembered: if no thread
-    /// is blocked it has no effect.
+    /// Returns how often the endpoint's threads were [woken up](Endpoint::wakeup).
+    pub fn wakeup_count(&self) -> u64 {
+        self.shared.wakeups.load(Ordering::SeqCst)
+    }
+
+    /// Makes the threads that block on this endpoint return without a result. A thread that begins to block later does not
+    /// hear of it, unless it [says](Endpoint::wait_for_completion) which wakeups it knows.
     pub fn wakeup(&self) {
         self.shared.wakeups.fetch_add(1, Ordering::SeqCst);
         self.lock().sleepers.wake();

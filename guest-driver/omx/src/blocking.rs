@@ -16,13 +16,18 @@ const POLL_INTERVAL_WITHOUT_EVENT: Duration = Duration::from_millis(1);
 
 impl Endpoint {
     /// Makes progress until `find` finds something; `None` after `timeout`, a wakeup, or when the endpoint is closed.
-    pub(crate) fn block<T>(
+    pub(crate) fn block<T>(&self, timeout: Option<Duration>, find: impl FnMut(&mut Core) -> Option<T>) -> Option<T> {
+        self.block_since(self.wakeup_count(), timeout, find)
+    }
+
+    /// Blocks as [`Endpoint::block`] does, unless there were wakeups since there had been so many.
+    pub(crate) fn block_since<T>(
         &self,
+        wakeups: u64,
         timeout: Option<Duration>,
         mut find: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
         let shared = &*self.shared;
-        let wakeups = shared.wakeups.load(Ordering::SeqCst);
         let mut core = self.lock();
         // What is there already needs no progress, and no clock.
         if let Some(found) = find(&mut core) {

@@ -65,14 +65,22 @@ impl Endpoint {
     /// # Errors
     /// [`Error::BadEndpoint`].
     pub fn take_completed(&self, count_max: usize, completed: &mut Vec<(Request, Status)>) -> Result<(), Error> {
-        self.inspect(|core| {
-            while completed.len() < count_max
-                && let Some(taken) = core.take_any(Selector::ANY)
-            {
-                completed.push(taken);
-            }
-            Ok(())
-        })
+        let mut core = self.lock();
+        core.egress.batching_mut().end_burst();
+        let before = core.completions();
+        core.poll();
+        let mut core = self.stepped(core, before);
+        if core.closed {
+            return Err(Error::BadEndpoint);
+        }
+        while completed.len() < count_max
+            && let Some(taken) = core.take_any(Selector::ANY)
+        {
+            completed.push(taken);
+        }
+        drop(core);
+        self.leave();
+        Ok(())
     }
 
     /// Takes the oldest completed request whose match information matches, blocking until there is one; `None` after `timeout` or a wakeup.
@@ -105,6 +113,20 @@ impl Endpoint {
         self.blocked(timeout, |core| {
             core.store.requests.first_done(Selector::ANY).map(Request)
         })
+    }
+
+    /// Blocks until a request is complete, or another wakeup comes than the first `wakeups` ones, or `timeout` has passed:
+    /// whether one is complete. A program that reads the [count](Endpoint::wakeup_count) before it looks for work of its own
+    /// misses no wakeup.
+    ///
+    /// # Errors
+    /// [`Error::BadEndpoint`].
+    pub fn wait_for_completion(&self, wakeups: u64, timeout: Option<Duration>) -> Result<bool, Error> {
+        let found = self.block_since(wakeups, timeout, |core| core.store.requests.first_done(Selector::ANY));
+        if found.is_none() && self.lock().closed {
+            return Err(Error::BadEndpoint);
+        }
+        Ok(found.is_some())
     }
 
     /// Describes the first matching unexpected message, which stays.

@@ -65,7 +65,7 @@ impl Endpoint {
         let filter = filter.checked()?;
         // SAFETY: the caller's promise is that of `Segments::new`.
         let memory = unsafe { Segments::new(segments) }?;
-        self.post(|core| core.receive(memory, filter, context).map(Request))
+        self.post_receive(memory, filter, context)
     }
 
     /// Describes the first unexpected message that `filter` takes, which stays. One whose first bytes are still to

@@ -39,6 +39,7 @@ impl Segment {
 #[derive(Debug)]
 enum List {
     One(Segment),
+    Two([Segment; 2]),
     Many(Box<[Segment]>),
 }
 
@@ -79,6 +80,10 @@ impl Segments {
                 list: List::One(*one),
                 len,
             },
+            [first, second] => Self {
+                list: List::Two([*first, *second]),
+                len,
+            },
             many => Self {
                 list: List::Many(many.iter().copied().filter(|segment| segment.len > 0).collect()),
                 len,
@@ -94,6 +99,7 @@ impl Segments {
     fn list(&self) -> &[Segment] {
         match &self.list {
             List::One(one) => slice::from_ref(one),
+            List::Two(two) => two,
             List::Many(many) => many,
         }
     }
@@ -165,7 +171,7 @@ impl Segments {
             _ if self.len == 0 => Some(&[]),
             // SAFETY: as in `read`; borrowed no longer than `self`, which goes when the request is over.
             List::One(one) => Some(unsafe { slice::from_raw_parts(one.ptr, one.len as usize) }),
-            List::Many(_) => None,
+            List::Two(_) | List::Many(_) => None,
         }
     }
 

@@ -15,6 +15,10 @@ use crate::{
 /// At most this many requests of an endpoint exist at once: this ends an unbounded loop of postings.
 const REQUESTS_MAX: u32 = 1 << 20;
 
+/// No request has this key, since there are fewer of them: the engine gets it with a message that has none.
+pub(crate) const NO_REQUEST: Key = u32::MAX as Key;
+const _: () = assert!(REQUESTS_MAX < u32::MAX);
+
 /// At most this many failures are kept for a program that asks for them: more say nothing more.
 const UNHEARD_MAX: usize = 64;
 

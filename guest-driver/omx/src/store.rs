@@ -251,15 +251,21 @@ impl Store {
     }
 
     /// Matches a receive with a message and gives it all of it: [`Self::matched`] and [`Self::receive_whole`] in one
-    /// step.
+    /// step. `write` writes the bytes, as many as there is room for.
     #[inline]
-    fn arrive_whole(&mut self, request: Key, source: Source, match_info: u64, data: &[u8]) {
+    fn arrive_whole(
+        &mut self,
+        request: Key,
+        source: Source,
+        (match_info, length): (u64, u32),
+        write: impl FnOnce(&mut Segments),
+    ) {
         let Some(entry) = self.requests.get_mut(request) else {
             return;
         };
-        entry.memory.write(0, data);
+        write(&mut entry.memory);
         self.copies.over(&entry.memory);
-        let (length, room) = (data.len() as u32, entry.memory.len());
+        let room = entry.memory.len();
         let code = if length > room {
             StatusCode::Truncated
         } else {
@@ -310,11 +316,9 @@ impl Store {
     ) -> bool {
         let envelope = self.local_envelope(source, match_info);
         if let Some(request) = self.table.posted.take(envelope) {
-            let wanted = self.matched(request, source, match_info, length);
-            if let Some(entry) = self.requests.get_mut(request) {
-                read(wanted, &mut |at, data| entry.memory.write(at, data));
-            }
-            self.received(request, StatusCode::Success, wanted);
+            self.arrive_whole(request, source, (match_info, length), |memory| {
+                read(memory.len().min(length), &mut |at, data| memory.write(at, data));
+            });
             return true;
         }
         if !self.table.unexpected.has_room(length.into()) {
@@ -383,7 +387,8 @@ impl Store {
         let source = Source::of(&arrival);
         let pulled = match arrival.body {
             Body::Whole(data) => {
-                self.arrive_whole(request, source, arrival.match_info, data);
+                let message = (arrival.match_info, data.len() as u32);
+                self.arrive_whole(request, source, message, |memory| memory.write(0, data));
                 return Verdict::Take(0);
             }
             Body::Fragments => false,

@@ -13,7 +13,7 @@ mod progress;
 mod unexpected;
 
 pub(crate) use connecting::Wanted;
-pub(crate) use posting::INLINE_LEN_MAX;
+pub(crate) use posting::{INLINE_LEN_MAX, ImmediateSend};
 
 use self::{connecting::LateConnects, posting::PostingRules, progress::Progress};
 use crate::{
@@ -54,7 +54,7 @@ pub(crate) struct Opened {
 /// The thread that has the lock makes three kinds of calls, in this order:
 ///
 /// 1. **Posting** (`posting.rs`, `connecting.rs`): a send, receive or connect. It sets [`Core::now`] first.
-/// 2. **Progress** (`progress.rs`): [`Core::step`], [`Core::glance`] or [`Core::spin`] take frames, do what is due and send; the ends
+/// 2. **Progress** (`progress.rs`): [`Core::step`], [`Core::glance`], [`Core::poll`] or [`Core::spin`] take frames, do what is due and send; the ends
 ///    of requests that come of it are noted in `store`.
 /// 3. **Completion** (`completion.rs`): [`Core::take`] and others hand a request that is over to the program.
 ///

@@ -97,14 +97,8 @@ impl Core {
     /// Immediate send: hands the frame of a short message to the port before the message is recorded, if no other frame
     /// must go first. Call [`Core::finish_immediate_send`] next, with the same message.
     #[inline]
-    pub(crate) fn begin_immediate_send(
-        &mut self,
-        memory: &Segments,
-        to: Address,
-        match_info: u64,
-    ) -> Option<ImmediateSend> {
+    pub(crate) fn begin_immediate_send(&mut self, data: &[u8], to: Address, match_info: u64) -> Option<ImmediateSend> {
         let partner = self.engine.partner_at(to.partner as usize)?;
-        let data = memory.as_slice()?;
         let may_go = data.len() <= INLINE_LEN_MAX
             && !self.is_stopped()
             && self.egress.may_send_immediately(|| to.mac == self.own.mac)
@@ -120,33 +114,52 @@ impl Core {
         Some(ImmediateSend { partner, went_out })
     }
 
-    /// Finishes [`Core::begin_immediate_send`]: makes the request and the engine's record of the message.
+    /// Makes the request of a message that was handed over, and completes it.
+    pub(crate) fn add_immediate_request(
+        &mut self,
+        len: u32,
+        to: Address,
+        (match_info, context): (u64, u64),
+    ) -> Option<Key> {
+        let request = self.store.requests.add(RequestKind::Send, match_info, context)?;
+        if let Some(entry) = self.store.requests.get_mut(request) {
+            entry.status.address = Some(to);
+            entry.status.length = len;
+        }
+        self.early(request);
+        Some(request)
+    }
+
+    /// Finishes [`Core::begin_immediate_send`]: makes the engine's record of the message, whose request is
+    /// complete, or [is none](NO_REQUEST).
     pub(crate) fn finish_immediate_send(
         &mut self,
         sent: ImmediateSend,
-        memory: Segments,
-        to: Address,
-        (match_info, context): (u64, u64),
+        data: &[u8],
+        match_info: u64,
+        request: Key,
         watched: bool,
-    ) -> Option<Key> {
+    ) {
         self.progress.sent();
-        let requests = &mut self.store.requests;
-        let request = requests.add(RequestKind::Send, match_info, context)?;
-        if let Some(entry) = requests.get_mut(request) {
-            entry.status.address = Some(to);
-            entry.status.length = memory.len();
-        }
-        let data = memory.as_slice().unwrap_or_default();
         // It was taken before it went out.
         let ImmediateSend { partner, went_out } = sent;
         let posted = self
             .engine
             .finish_immediate_send(self.now, partner, match_info, request, data, went_out);
         debug_assert!(matches!(posted, Ok(Posted::Early(_))));
-        self.early(request);
         self.egress.batching_mut().allow_deferral();
         self.egress.batching_mut().posted(Some(self.now), watched);
-        Some(request)
+    }
+
+    /// Sends a short message to another endpoint of this host if there is nothing it would have to wait for. False:
+    /// nothing was done.
+    #[inline]
+    pub(crate) fn send_local_immediately(&mut self, data: &[u8], to: Address, match_info: u64) -> bool {
+        let Some(endpoint) = to.local_endpoint().filter(|_| to.opened_by == self.own.opened_by) else {
+            return false;
+        };
+        let local = self.local.as_mut();
+        local.is_some_and(|local| local.send_immediately((endpoint, to.session), data, match_info))
     }
 
     /// Says what is wrong with an address; for one of this host, only whether this endpoint knows it.

@@ -56,6 +56,46 @@ impl Core {
         self.step_as(Some(now), false)
     }
 
+    /// Polls once for a program that takes what is complete. When something is, and no frame is to be sent, the remaining
+    /// part of a step waits, since it would only delay the program.
+    #[inline]
+    pub(crate) fn poll(&mut self) {
+        if self.is_stopped() || self.closed || self.progress.idle_polls >= IDLE_POLLS {
+            self.step(None);
+            return;
+        }
+        let before = self.completions();
+        let busy = self.local.as_mut().is_some_and(|local| local.step(&mut self.store));
+        let mut now = None;
+        let has_completed = self.completions() != before;
+        if !has_completed {
+            let frames = self.receive_frames(&mut now);
+            let has_completed = self.completions() != before;
+            let is_idle = !busy && frames == 0 && self.engine.is_settled() && !self.has_work(None);
+            let may_wait = has_completed && self.engine.is_quiet() && self.egress.batching().is_empty();
+            if !is_idle && !may_wait {
+                self.step(now);
+                return;
+            }
+        }
+        self.progress.idle_polls += 1;
+    }
+
+    /// Whether a receive may be posted without progress: no message is there for it, and nothing is to be done. Counts as
+    /// a poll, so that some of the receives of a program that does nothing else make progress.
+    #[inline]
+    pub(crate) fn may_receive_later(&mut self) -> bool {
+        let may = !self.closed
+            && self.progress.idle_polls < IDLE_POLLS
+            && self.store.table.unexpected.is_empty()
+            && self.engine.poll_timeout().is_none()
+            && self.engine.is_settled()
+            && self.connecting.due().is_none()
+            && !self.has_work(None);
+        self.progress.idle_polls += u32::from(may);
+        may
+    }
+
     #[inline(always)]
     fn step_as(&mut self, mut now: Option<Time>, mut thoroughly: bool) -> bool {
         if self.is_stopped() || self.closed {

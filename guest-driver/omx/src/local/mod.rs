@@ -338,6 +338,15 @@ impl Local {
         }
     }
 
+    /// Sends a short message to a connected endpoint, unless it would have to wait. False: nothing was done.
+    #[inline]
+    pub(crate) fn send_immediately(&mut self, (endpoint, session): (u8, u32), data: &[u8], match_info: u64) -> bool {
+        match self.connected(endpoint) {
+            Some((at, of)) if of == session => self.pairs[at].send_immediately(data, match_info, &mut self.counters),
+            _ => false,
+        }
+    }
+
     /// Begins to copy the first `wanted` bytes of an announced message that was matched.
     pub(crate) fn pull(&mut self, large: LocalLarge, request: Key, wanted: u32) {
         self.pulls.push_back(Pull {

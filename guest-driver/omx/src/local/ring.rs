@@ -246,6 +246,7 @@ const fn total_words(len: usize) -> u64 {
 pub(super) enum Payload<'a> {
     None,
     Words(&'a [u64]),
+    Bytes(&'a [u8]),
     /// The payload is in memory, from this byte on, as many bytes as the record says.
     Memory(&'a Segments, u32),
 }
@@ -308,6 +309,7 @@ impl Producer {
                     put(at, *word);
                 }
             }
+            Payload::Bytes(bytes) => self.lane.write(self.tail + RECORD_HEAD_WORDS, bytes),
             Payload::Memory(memory, from) => match record.len as usize {
                 len @ ..=SHORT_CHUNK_LEN => self.put_memory::<SHORT_CHUNK_LEN>(memory, *from, len),
                 len => self.put_memory::<CHUNK_LEN>(memory, *from, len),

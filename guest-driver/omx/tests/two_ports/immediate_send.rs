@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use omx::{Counter, EndpointOptions, StatusCode};
+use omx::{Counter, EndpointOptions, Error, StatusCode};
 
-use crate::{LIMIT, Pair, irecv, isend, pair, unhelped};
+use crate::{LIMIT, MATCH_INFO, Pair, irecv, isend, pair, unhelped};
 
 #[test]
 fn a_message_that_met_a_full_port_is_counted_once() {
@@ -93,4 +93,67 @@ fn a_short_send_overtakes_nothing_that_waits_for_the_port() {
     }
     assert_eq!(got, [[1; 8], [2; 8]]);
     assert_eq!(b.counters().get(Counter::RecvEarly), 0, "in order on the wire");
+}
+
+#[test]
+fn sends_without_a_request_and_posted_ones_arrive_once_and_in_order_whatever_the_port_takes() {
+    for options in [unhelped(), EndpointOptions::default()] {
+        let Pair { a, b, to_b, told } = pair(&options);
+        let sent: Vec<Vec<u8>> = (0..300_usize)
+            .map(|number| vec![number as u8; (number * 37) % 160])
+            .collect();
+        let mut got: Vec<Vec<u8>> = sent.iter().map(|bytes| vec![0; bytes.len()]).collect();
+        let receives: Vec<_> = got.iter_mut().map(|got| irecv(&b, got)).collect();
+        let (mut posted, mut without) = (0, 0);
+        for (number, bytes) in sent.iter().enumerate() {
+            told[0].full.store(number % 7 == 3, Ordering::Relaxed);
+            if number % 3 != 0 && a.send_immediately(bytes, to_b, MATCH_INFO).unwrap() {
+                assert!(bytes.len() <= 128, "{} bytes", bytes.len());
+                without += 1;
+            } else {
+                isend(&a, bytes, to_b);
+                posted += 1;
+            }
+        }
+        told[0].full.store(false, Ordering::Relaxed);
+        assert!(without > 0, "none went without a request");
+        for (receive, bytes) in receives.into_iter().zip(&sent) {
+            a.progress();
+            let status = b.wait(receive, Some(LIMIT)).unwrap().expect("within the limit");
+            assert_eq!(
+                (status.code, status.transferred as usize),
+                (StatusCode::Success, bytes.len())
+            );
+        }
+        assert_eq!(got, sent);
+        let mut completed = Vec::new();
+        let begin = std::time::Instant::now();
+        while completed.len() < posted && begin.elapsed() < LIMIT {
+            a.take_completed(usize::MAX, &mut completed).unwrap();
+            b.progress();
+        }
+        assert_eq!(completed.len(), posted, "only what was posted completes");
+    }
+}
+
+#[test]
+fn a_send_without_a_request_is_refused_where_it_would_have_to_wait() {
+    let Pair { a, b, to_b, told } = pair(&unhelped());
+    a.disable_progression();
+    assert!(!a.send_immediately(&[1; 8], to_b, MATCH_INFO).unwrap());
+    a.reenable_progression();
+    told[0].full.store(true, Ordering::Relaxed);
+    isend(&a, &[1; 8], to_b);
+    a.progress();
+    assert!(
+        !a.send_immediately(&[2; 8], to_b, MATCH_INFO).unwrap(),
+        "it would overtake one"
+    );
+    told[0].full.store(false, Ordering::Relaxed);
+    b.close().unwrap();
+    a.clone().close().unwrap();
+    assert!(matches!(
+        a.send_immediately(&[1; 8], to_b, MATCH_INFO),
+        Err(Error::BadEndpoint)
+    ));
 }

@@ -164,6 +164,15 @@ pub(in crate::local) struct Incoming {
     pub(in crate::local) refused_info: u64,
 }
 
+/// Returns the counter of a message of this length whose bytes go through the ring.
+const fn eager_counter(len: u32) -> Counter {
+    match len {
+        0..=32 => Counter::SharedTiny,
+        33..=128 => Counter::SharedSmall,
+        _ => Counter::SharedMediumsqFrag,
+    }
+}
+
 /// Another endpoint of this host: the memory and the socket that both share, and the messages between them that are not
 /// over.
 pub(in crate::local) struct Pair {
@@ -301,6 +310,26 @@ impl Pair {
         self.note_due(until);
     }
 
+    /// Writes a short message to the ring if nothing waits for room there. False: nothing was done.
+    #[inline]
+    pub(in crate::local) fn send_immediately(&mut self, data: &[u8], match_info: u64, counters: &mut Counters) -> bool {
+        if !self.outgoing.waiting.is_empty() {
+            return false;
+        }
+        let record = Record {
+            kind: EAGER,
+            len: data.len() as u32,
+            words: [match_info, 0, 0],
+        };
+        // A broken ring is noticed when the message is posted.
+        if self.rings.messages_out.push(&record, &Payload::Bytes(data)) != Ok(true) {
+            return false;
+        }
+        counters.count(eager_counter(record.len));
+        self.ring_bell(&self.rings.messages_out);
+        true
+    }
+
     fn push(&mut self, record: &Record, payload: &Payload<'_>) -> bool {
         let pushed = self.rings.messages_out.push(record, payload);
         self.broken |= pushed.is_err();
@@ -320,11 +349,7 @@ impl Pair {
             if !self.push(&record, &Payload::Memory(&waiting.memory, 0)) {
                 return Some(waiting);
             }
-            scope.counters.count(match length {
-                0..=32 => Counter::SharedTiny,
-                33..=128 => Counter::SharedSmall,
-                _ => Counter::SharedMediumsqFrag,
-            });
+            scope.counters.count(eager_counter(length));
             let requests = &mut scope.store.requests;
             requests.set_buffered(waiting.request);
             requests.complete_send(waiting.request, StatusCode::Success, length);
