@@ -4,7 +4,10 @@ use std::{
     collections::HashMap,
     ffi::{c_char, c_int, c_void},
     ptr, slice,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    sync::{
+        Arc, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use omx::SourceKey;
@@ -23,8 +26,6 @@ pub(crate) struct Peers {
     entries: Vec<Option<PeerAddress>>,
     /// The lowest number of each peer.
     numbers: HashMap<SourceKey, FiAddr>,
-    /// The number of removals: what an endpoint knows of a removed peer is to be forgotten.
-    pub(crate) removals: u64,
 }
 
 impl Peers {
@@ -52,7 +53,6 @@ impl Peers {
             return false;
         };
         let Some(address) = entry.take() else { return false };
-        self.removals += 1;
         let key = key(address);
         if self.numbers.get(&key) == Some(&number) {
             self.numbers.remove(&key);
@@ -73,11 +73,27 @@ pub(crate) const fn key(address: PeerAddress) -> SourceKey {
 
 /// An address vector, which endpoints share.
 #[derive(Default)]
-pub(crate) struct AddressVector(RwLock<Peers>);
+pub(crate) struct AddressVector {
+    peers: RwLock<Peers>,
+    changes: AtomicU64,
+}
 
 impl AddressVector {
     pub(crate) fn peers(&self) -> RwLockReadGuard<'_, Peers> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.peers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how often peers were inserted or removed: what an endpoint knows of them is to be looked up again.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Changes the peers.
+    fn change<T>(&self, change: impl FnOnce(&mut Peers) -> T) -> T {
+        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut peers);
+        self.changes.fetch_add(1, Ordering::Release);
+        result
     }
 }
 
@@ -176,23 +192,24 @@ unsafe extern "C" fn insert(
         };
         (vector(av), addresses)
     };
-    let mut peers = vector.0.write().unwrap_or_else(PoisonError::into_inner);
-    let mut inserted = 0;
-    for (at, bytes) in addresses.iter().enumerate() {
-        let address = PeerAddress::from_bytes(bytes);
-        if address.is_none() {
-            log(Level::Warn, || {
-                format!("address {at} of {count} names no endpoint of this provider: {bytes:02x?}")
-            });
+    vector.change(|peers| {
+        let mut inserted = 0;
+        for (at, bytes) in addresses.iter().enumerate() {
+            let address = PeerAddress::from_bytes(bytes);
+            if address.is_none() {
+                log(Level::Warn, || {
+                    format!("address {at} of {count} names no endpoint of this provider: {bytes:02x?}")
+                });
+            }
+            inserted += c_int::from(address.is_some());
+            let number = peers.insert(address);
+            if !numbers.is_null() {
+                // SAFETY: as above.
+                unsafe { numbers.add(at).write(number) };
+            }
         }
-        inserted += c_int::from(address.is_some());
-        let number = peers.insert(address);
-        if !numbers.is_null() {
-            // SAFETY: as above.
-            unsafe { numbers.add(at).write(number) };
-        }
-    }
-    inserted
+        inserted
+    })
 }
 
 unsafe extern "C" fn remove(av: *mut FidAv, numbers: *mut FiAddr, count: usize, _flags: u64) -> c_int {
@@ -201,15 +218,16 @@ unsafe extern "C" fn remove(av: *mut FidAv, numbers: *mut FiAddr, count: usize, 
     }
     // SAFETY: libfabric's promise for this call.
     let vector = unsafe { vector(av) };
-    let mut peers = vector.0.write().unwrap_or_else(PoisonError::into_inner);
-    let mut result = 0;
-    for at in 0..count {
-        // SAFETY: as above.
-        if !peers.remove(unsafe { numbers.add(at).read() }) {
-            result = -FI_EINVAL;
+    vector.change(|peers| {
+        let mut result = 0;
+        for at in 0..count {
+            // SAFETY: as above.
+            if !peers.remove(unsafe { numbers.add(at).read() }) {
+                result = -FI_EINVAL;
+            }
         }
-    }
-    result
+        result
+    })
 }
 
 unsafe extern "C" fn lookup(av: *mut FidAv, number: FiAddr, out: *mut c_void, len: *mut usize) -> c_int {

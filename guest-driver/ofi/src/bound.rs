@@ -1,68 +1,130 @@
 //! The endpoints whose progress a queue or a counter makes when a program reads it.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::Duration,
 };
+
+use crate::lock::{Lock, Threads};
 
 /// What can make progress.
 pub(crate) trait Progress: Send + Sync {
     /// Makes progress, unless another thread makes it just now.
     fn progress(&self);
 
-    /// Blocks until there may be something to do, or the time has passed.
-    fn wait(&self, limit: Option<Duration>);
+    /// Returns how often [`Self::wake`] was called.
+    fn wakes(&self) -> u64;
+
+    /// Blocks until there may be something to do, the time has passed, or [`Self::wake`] was called more than `wakes` times.
+    fn wait(&self, wakes: u64, limit: Option<Duration>);
 
     /// Ends [`Self::wait`] of other threads.
     fn wake(&self);
 }
 
 /// The endpoints that are bound to an object.
-#[derive(Default)]
-pub(crate) struct BoundEndpoints(Mutex<Vec<Arc<dyn Progress>>>);
+pub(crate) struct BoundEndpoints {
+    list: Lock<Vec<Arc<dyn Progress>>>,
+    /// The list for threads that wait or wake others: these do so at any time.
+    wakeable: Mutex<Vec<Arc<dyn Progress>>>,
+    /// The threads that wait for something to happen to the object.
+    waiting: AtomicU32,
+}
+
+/// A thread that waits for something to happen to an object. Who makes it happen [sees](BoundEndpoints::has_waiters) the
+/// thread, and wakes the endpoint.
+pub(crate) struct Waiter<'a> {
+    endpoints: &'a BoundEndpoints,
+    /// The endpoint that the thread sleeps on, and how often it had been woken before the object was looked at.
+    on: Option<(Arc<dyn Progress>, u64)>,
+}
+
+impl Waiter<'_> {
+    /// Begins to wait, or goes on: the object is to be looked at next, and what happens to it later is not missed.
+    pub(crate) fn prepare(&mut self) {
+        self.on = match self.endpoints.wakeable().as_slice() {
+            [one] => Some((Arc::clone(one), one.wakes())),
+            _ => None,
+        };
+    }
+
+    /// Blocks until something may have happened, or the time has passed.
+    pub(crate) fn sleep(&self, limit: Option<Duration>) {
+        match &self.on {
+            Some((endpoint, wakes)) => endpoint.wait(*wakes, limit),
+            None => thread::yield_now(),
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.endpoints.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 impl BoundEndpoints {
+    /// Makes an empty list for an object that is used by these threads.
+    pub(crate) const fn new(threads: Threads) -> Self {
+        Self {
+            list: Lock::new(threads, Vec::new()),
+            wakeable: Mutex::new(Vec::new()),
+            waiting: AtomicU32::new(0),
+        }
+    }
+
+    fn wakeable(&self) -> MutexGuard<'_, Vec<Arc<dyn Progress>>> {
+        self.wakeable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Adds an endpoint, unless it is there.
     pub(crate) fn add(&self, endpoint: &Arc<dyn Progress>) {
-        let mut endpoints = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut endpoints = self.list.lock();
         if !endpoints.iter().any(|other| Arc::ptr_eq(other, endpoint)) {
             endpoints.push(Arc::clone(endpoint));
         }
+        self.wakeable().clone_from(&endpoints);
+        // A thread that sleeps on one of them is to see to the others, too.
+        self.wake();
     }
 
     /// Removes an endpoint that is closed.
     pub(crate) fn remove(&self, endpoint: &Arc<dyn Progress>) {
-        let mut endpoints = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut endpoints = self.list.lock();
         endpoints.retain(|other| !Arc::ptr_eq(other, endpoint));
+        self.wakeable().clone_from(&endpoints);
     }
 
     /// Makes progress, unless another thread makes it just now.
     pub(crate) fn progress(&self) {
-        if let Ok(endpoints) = self.0.try_lock() {
+        if let Some(endpoints) = self.list.try_lock() {
             for endpoint in &*endpoints {
                 endpoint.progress();
             }
         }
     }
 
-    /// Blocks until an endpoint may have something, or the time has passed.
-    pub(crate) fn wait(&self, limit: Option<Duration>) {
-        let endpoints = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = match &**endpoints {
-            [one] => Some(Arc::clone(one)),
-            _ => None,
-        };
-        drop(endpoints);
-        match one {
-            Some(endpoint) => endpoint.wait(limit),
-            None => thread::yield_now(),
+    /// Counts a thread that is going to wait.
+    pub(crate) fn waiter(&self) -> Waiter<'_> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiter {
+            endpoints: self,
+            on: None,
         }
     }
 
-    /// Ends [`Self::wait`] of other threads.
+    /// Whether a thread waits, which is to be woken when something has happened to the object.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+
+    /// Ends the waiting of other threads.
     pub(crate) fn wake(&self) {
-        for endpoint in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        for endpoint in &*self.wakeable() {
             endpoint.wake();
         }
     }

@@ -5,14 +5,14 @@ use std::{
     ffi::{c_char, c_int, c_void},
     ptr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     thread,
     time::Instant,
 };
 
-use crate::{abi::*, bound::BoundEndpoints, domain::Domain, object};
+use crate::{abi::*, bound::BoundEndpoints, domain::Domain, lock::Lock, object};
 
 /// Since this version of the interface an error entry has a length of error data.
 const ERR_DATA_SIZE_SINCE: u32 = fi_version(1, 5);
@@ -47,7 +47,9 @@ pub(crate) struct CompletionQueue {
     /// The bytes of an entry in the format that the program chose.
     entry_len: usize,
     api_version: u32,
-    entries: Mutex<VecDeque<Completion>>,
+    entries: Lock<VecDeque<Completion>>,
+    /// The number of entries, for readers that would find none.
+    count: AtomicUsize,
     pub(crate) endpoints: BoundEndpoints,
     /// A thread that waits is to return.
     signalled: AtomicBool,
@@ -56,12 +58,27 @@ pub(crate) struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    fn entries(&self) -> MutexGuard<'_, VecDeque<Completion>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Adds what an endpoint has completed.
+    pub(crate) fn push(&self, completion: Completion, endpoint: &omx::Endpoint) {
+        let mut entries = self.entries.lock();
+        entries.push_back(completion);
+        self.count.store(entries.len(), Ordering::Release);
+        drop(entries);
+        if self.endpoints.has_waiters() {
+            endpoint.wakeup();
+        }
     }
 
-    pub(crate) fn push(&self, completion: Completion) {
-        self.entries().push_back(completion);
+    /// Takes entries as [`Self::take`] does, without the lock if there are none.
+    ///
+    /// # Safety
+    /// As [`Self::take`].
+    unsafe fn take_if_any(&self, out: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return -FI_EAGAIN as isize;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.take(out, count, sources) }
     }
 
     /// Writes up to `count` entries, those before the first failure.
@@ -69,7 +86,7 @@ impl CompletionQueue {
     /// # Safety
     /// `out` has room for so many entries of the queue's format, `sources` for so many numbers or is null.
     unsafe fn take(&self, out: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let mut taken = 0;
         while taken < count {
             let Some(completion) = entries.front().filter(|completion| completion.failure.is_none()) else {
@@ -86,6 +103,7 @@ impl CompletionQueue {
             entries.pop_front();
             taken += 1;
         }
+        self.count.store(entries.len(), Ordering::Release);
         match entries.front() {
             _ if taken > 0 => taken as isize,
             Some(completion) if completion.failure.is_some() => -FI_EAVAIL as isize,
@@ -97,17 +115,23 @@ impl CompletionQueue {
     /// As [`Self::take`].
     unsafe fn read(&self, out: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
         // SAFETY: the caller's promise.
-        let taken = unsafe { self.take(out, count, sources) };
+        let taken = unsafe { self.take_if_any(out, count, sources) };
         if taken != -FI_EAGAIN as isize {
             return taken;
         }
         self.endpoints.progress();
         // SAFETY: as above.
-        let taken = unsafe { self.take(out, count, sources) };
-        if taken != -FI_EAGAIN as isize {
+        let taken = unsafe { self.take_if_any(out, count, sources) };
+        if taken == -FI_EAGAIN as isize {
+            // Threads may miss counts of each other's: it is a rule of thumb.
+            let empty_reads = self.empty_reads.load(Ordering::Relaxed);
+            if empty_reads >= SPIN_READS {
+                thread::yield_now();
+            } else {
+                self.empty_reads.store(empty_reads + 1, Ordering::Relaxed);
+            }
+        } else {
             self.empty_reads.store(0, Ordering::Relaxed);
-        } else if self.empty_reads.fetch_add(1, Ordering::Relaxed) >= SPIN_READS {
-            thread::yield_now();
         }
         taken
     }
@@ -116,9 +140,12 @@ impl CompletionQueue {
     /// As [`Self::take`].
     unsafe fn wait(&self, out: *mut c_void, count: usize, sources: *mut FiAddr, timeout_ms: c_int) -> isize {
         let until = object::deadline(timeout_ms);
+        let mut waiter = self.endpoints.waiter();
         loop {
+            waiter.prepare();
+            self.endpoints.progress();
             // SAFETY: the caller's promise.
-            let taken = unsafe { self.read(out, count, sources) };
+            let taken = unsafe { self.take(out, count, sources) };
             if taken != -FI_EAGAIN as isize || self.signalled.swap(false, Ordering::SeqCst) {
                 return taken;
             }
@@ -126,7 +153,7 @@ impl CompletionQueue {
             if limit.is_some_and(|limit| limit.is_zero()) {
                 return -FI_EAGAIN as isize;
             }
-            self.endpoints.wait(limit);
+            waiter.sleep(limit);
         }
     }
 }
@@ -185,6 +212,8 @@ pub(crate) unsafe extern "C" fn open(
         FI_CQ_FORMAT_TAGGED => size_of::<FiCqTaggedEntry>(),
         _ => return -FI_ENOSYS,
     };
+    // SAFETY: the caller's promise.
+    let domain = unsafe { Domain::of(domain) };
     let object = Box::new(Object {
         fid: FidCq {
             fid: Fid {
@@ -196,10 +225,10 @@ pub(crate) unsafe extern "C" fn open(
         },
         queue: Arc::new(CompletionQueue {
             entry_len,
-            // SAFETY: the caller's promise.
-            api_version: unsafe { Domain::of(domain) }.api_version(),
-            entries: Mutex::default(),
-            endpoints: BoundEndpoints::default(),
+            api_version: domain.api_version(),
+            entries: Lock::new(domain.threads(), VecDeque::new()),
+            count: AtomicUsize::new(0),
+            endpoints: BoundEndpoints::new(domain.threads()),
             signalled: AtomicBool::new(false),
             empty_reads: AtomicU32::new(0),
         }),
@@ -252,11 +281,12 @@ unsafe extern "C" fn sreadfrom(
 unsafe extern "C" fn readerr(cq: *mut FidCq, out: *mut FiCqErrEntry, _flags: u64) -> isize {
     // SAFETY: libfabric's promise for this call.
     let queue = unsafe { queue(cq) };
-    let mut entries = queue.entries();
+    let mut entries = queue.entries.lock();
     let Some((completion, failure)) = entries.front().and_then(|front| Some((*front, front.failure?))) else {
         return -FI_EAGAIN as isize;
     };
     entries.pop_front();
+    queue.count.store(entries.len(), Ordering::Release);
     drop(entries);
     let entry = completion.entry;
     // SAFETY: as above. The fields are written one by one: a program of an old version has no room for the last ones.

@@ -10,10 +10,9 @@ use std::{
     time::Instant,
 };
 
-use crate::{abi::*, bound::BoundEndpoints, object};
+use crate::{abi::*, bound::BoundEndpoints, domain::Domain, object};
 
 /// A counter, which endpoints share.
-#[derive(Default)]
 pub(crate) struct Counter {
     value: AtomicU64,
     errors: AtomicU64,
@@ -21,10 +20,21 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// Counts an operation that is over.
-    pub(crate) fn count(&self, failed: bool) {
+    /// Counts an operation of an endpoint that is over.
+    pub(crate) fn count(&self, failed: bool, endpoint: &omx::Endpoint) {
         let count = if failed { &self.errors } else { &self.value };
         count.fetch_add(1, Ordering::SeqCst);
+        if self.endpoints.has_waiters() {
+            endpoint.wakeup();
+        }
+    }
+
+    /// Changes a count as the program says, and has threads that wait look at it.
+    fn change(&self, change: impl FnOnce(&Self)) {
+        change(self);
+        if self.endpoints.has_waiters() {
+            self.endpoints.wake();
+        }
     }
 }
 
@@ -59,7 +69,7 @@ pub(crate) unsafe fn of_fid(fid: *mut Fid) -> Arc<Counter> {
 /// # Safety
 /// As libfabric calls it.
 pub(crate) unsafe extern "C" fn open(
-    _domain: *mut FidDomain,
+    domain: *mut FidDomain,
     attributes: *mut FiCntrAttr,
     out: *mut *mut FidCntr,
     context: *mut c_void,
@@ -82,7 +92,12 @@ pub(crate) unsafe extern "C" fn open(
             },
             ops: &raw const OPS,
         },
-        counter: Arc::default(),
+        counter: Arc::new(Counter {
+            value: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            // SAFETY: the caller's promise.
+            endpoints: BoundEndpoints::new(unsafe { Domain::of(domain) }.threads()),
+        }),
     });
     // SAFETY: the caller's promise.
     unsafe { ptr::write(out, Box::into_raw(object).cast()) };
@@ -112,25 +127,25 @@ unsafe extern "C" fn readerr(cntr: *mut FidCntr) -> u64 {
 
 unsafe extern "C" fn add(cntr: *mut FidCntr, value: u64) -> c_int {
     // SAFETY: libfabric's promise for this call.
-    unsafe { counter(cntr) }.value.fetch_add(value, Ordering::SeqCst);
+    unsafe { counter(cntr) }.change(|counter| _ = counter.value.fetch_add(value, Ordering::SeqCst));
     0
 }
 
 unsafe extern "C" fn set(cntr: *mut FidCntr, value: u64) -> c_int {
     // SAFETY: libfabric's promise for this call.
-    unsafe { counter(cntr) }.value.store(value, Ordering::SeqCst);
+    unsafe { counter(cntr) }.change(|counter| counter.value.store(value, Ordering::SeqCst));
     0
 }
 
 unsafe extern "C" fn adderr(cntr: *mut FidCntr, value: u64) -> c_int {
     // SAFETY: libfabric's promise for this call.
-    unsafe { counter(cntr) }.errors.fetch_add(value, Ordering::SeqCst);
+    unsafe { counter(cntr) }.change(|counter| _ = counter.errors.fetch_add(value, Ordering::SeqCst));
     0
 }
 
 unsafe extern "C" fn seterr(cntr: *mut FidCntr, value: u64) -> c_int {
     // SAFETY: libfabric's promise for this call.
-    unsafe { counter(cntr) }.errors.store(value, Ordering::SeqCst);
+    unsafe { counter(cntr) }.change(|counter| counter.errors.store(value, Ordering::SeqCst));
     0
 }
 
@@ -139,7 +154,9 @@ unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout_ms: c_int)
     let counter = unsafe { counter(cntr) };
     let until = object::deadline(timeout_ms);
     let errors = counter.errors.load(Ordering::SeqCst);
+    let mut waiter = counter.endpoints.waiter();
     loop {
+        waiter.prepare();
         counter.endpoints.progress();
         if counter.value.load(Ordering::SeqCst) >= threshold {
             return 0;
@@ -151,7 +168,7 @@ unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout_ms: c_int)
         if limit.is_some_and(|limit| limit.is_zero()) {
             return -FI_ETIMEDOUT;
         }
-        counter.endpoints.wait(limit);
+        waiter.sleep(limit);
     }
 }
 

@@ -21,6 +21,7 @@ mod endpoint;
 mod event_queue;
 mod fabric;
 mod info;
+mod lock;
 mod log;
 mod memory_region;
 mod object;

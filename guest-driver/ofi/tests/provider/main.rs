@@ -108,6 +108,18 @@ fn m_om9_wishes_are_fulfilled_or_refused_as_libfabric_expects() {
 }
 
 #[test]
+fn m_om9_a_thread_that_waits_misses_no_signal_and_no_entry_of_another_thread() {
+    with_cable(
+        "m_om9_a_thread_that_waits_misses_no_signal_and_no_entry_of_another_thread",
+        1500,
+        |kit, veth| {
+            let wakeups = kit.compile("wakeups");
+            succeeds(kit.command(wakeups).arg(&veth.a));
+        },
+    );
+}
+
+#[test]
 fn m_om9_peers_that_are_gone_are_told_by_an_error_and_a_sentence() {
     with_cable(
         "m_om9_peers_that_are_gone_are_told_by_an_error_and_a_sentence",

@@ -13,7 +13,7 @@ use std::{
     ffi::{c_int, c_void},
     ptr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize},
     },
     time::Duration,
@@ -23,7 +23,7 @@ use omx::{Address, Claim, EndpointOptions, Error, Request, SourceKey, Status, St
 use slab::Slab;
 
 use self::{
-    operation::{Kind, Operation, PREFIX_LEN},
+    operation::{Kind, Operation, PREFIX_LEN, Sent},
     statistics::Statistics,
 };
 pub(super) use self::{receive::Receive, transmit::Message};
@@ -35,6 +35,7 @@ use crate::{
     completion_queue::{Completion, CompletionQueue, Failure},
     counter::Counter,
     info::TAG_MASK,
+    lock::{Guard, Lock, Threads},
     log::{Level, log},
 };
 
@@ -50,6 +51,9 @@ const LINGER: Duration = Duration::from_secs(10);
 const TAKEN_MAX: usize = 64;
 /// The operations that are kept for reuse.
 const SPARE_MAX: usize = 256;
+
+/// The peers whose numbers are found without a search, if no two of them share a place.
+const SOURCES: usize = 64;
 
 /// A completion queue that an endpoint is bound to.
 #[derive(Clone)]
@@ -83,10 +87,13 @@ pub(super) struct Bindings {
 pub(super) struct Guarded {
     pub(super) bindings: Bindings,
     operations: Slab<Operation>,
-    spare: Vec<Operation>,
+    /// The numbers of operations that are over.
+    spare: Vec<usize>,
     connections: Vec<Connection>,
-    /// The removals of the address vector that the connections know of.
-    removals_known: u64,
+    /// The changes of the address vector that connections and sources know of.
+    changes_known: u64,
+    /// The numbers of peers that messages came from, in places that several peers may share.
+    sources: [Option<(SourceKey, FiAddr)>; SOURCES],
     /// Messages that a program claimed, by its context.
     pub(super) claims: HashMap<usize, Claim>,
     /// The buffer for many messages that takes all untagged messages now.
@@ -113,7 +120,7 @@ pub(crate) struct State {
     pub(super) receive_flags: AtomicU64,
     /// A buffer for many messages with less room than this is given back.
     pub(super) min_multi_receive_len: AtomicUsize,
-    guarded: Mutex<Guarded>,
+    guarded: Lock<Guarded>,
 }
 
 impl State {
@@ -121,7 +128,7 @@ impl State {
     ///
     /// # Errors
     /// Those of [`omx::Endpoint::open`].
-    pub(super) fn open(interface: Option<&str>, caps: u64, flags: (u64, u64)) -> Result<Self, Error> {
+    pub(super) fn open(interface: Option<&str>, threads: Threads, caps: u64, flags: (u64, u64)) -> Result<Self, Error> {
         let options = EndpointOptions {
             interface: interface.map(str::to_owned),
             key: KEY,
@@ -152,24 +159,29 @@ impl State {
             transmit_flags: AtomicU64::new(flags.0),
             receive_flags: AtomicU64::new(flags.1),
             min_multi_receive_len: AtomicUsize::new(64),
-            guarded: Mutex::new(Guarded {
-                bindings: Bindings::default(),
-                operations: Slab::new(),
-                spare: Vec::new(),
-                connections: Vec::new(),
-                removals_known: 0,
-                claims: HashMap::new(),
-                multi_receive: None,
-                behind: VecDeque::new(),
-                taken: Vec::with_capacity(TAKEN_MAX),
-                told: HashSet::new(),
-                statistics: Statistics::default(),
-            }),
+            guarded: Lock::new(
+                threads,
+                Guarded {
+                    bindings: Bindings::default(),
+                    operations: Slab::new(),
+                    spare: Vec::new(),
+                    connections: Vec::new(),
+                    changes_known: 0,
+                    sources: [None; SOURCES],
+                    claims: HashMap::new(),
+                    multi_receive: None,
+                    behind: VecDeque::new(),
+                    taken: Vec::with_capacity(TAKEN_MAX),
+                    told: HashSet::new(),
+                    statistics: Statistics::default(),
+                },
+            ),
         })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Guarded> {
-        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    pub(super) fn lock(&self) -> Guard<'_, Guarded> {
+        self.guarded.lock()
     }
 
     /// Returns the endpoint's own address.
@@ -204,22 +216,25 @@ impl State {
         };
         let kind = operation.kind;
         match kind {
+            Kind::None => {}
             Kind::Send => {
                 let failure = match status.code {
                     // That the peer took less is the peer's to know.
                     StatusCode::Success | StatusCode::Truncated => None,
                     code => Some(guarded.failure(code, status.address)),
                 };
-                guarded.complete_send(number, failure);
+                let sent = guarded.operations[number].sent();
+                guarded.release(number);
+                self.complete_send(guarded, &sent, failure);
             }
             Kind::Receive | Kind::MultiReceive { .. } => {
-                let (entry, source, failure) = self.received(guarded, number, status);
+                let completion = self.received(guarded, number, status);
                 match kind {
-                    Kind::MultiReceive { used } => self.filled(guarded, number, used, (entry, source, failure)),
+                    Kind::MultiReceive { used } => self.filled(guarded, number, used, completion),
                     _ => {
                         let is_visible = guarded.operations[number].is_visible;
                         guarded.release(number);
-                        guarded.complete_receive(entry, source, failure, is_visible);
+                        self.complete_receive(guarded, completion, is_visible);
                     }
                 }
             }
@@ -227,12 +242,7 @@ impl State {
     }
 
     /// Describes the message that a receive took.
-    fn received(
-        &self,
-        guarded: &mut Guarded,
-        number: usize,
-        status: &Status,
-    ) -> (FiCqTaggedEntry, FiAddr, Option<Failure>) {
+    fn received(&self, guarded: &mut Guarded, number: usize, status: &Status) -> Completion {
         let failure = match status.code {
             StatusCode::Success | StatusCode::Truncated => None,
             code => Some(guarded.failure(code, status.address)),
@@ -253,35 +263,52 @@ impl State {
             err: FI_ETRUNC,
             overflow_len: beyond_prefix(status.length) - len,
         });
-        let failure = failure.or(truncated);
-        (entry, self.source(guarded, status.address), failure)
+        Completion {
+            entry,
+            source: self.source(guarded, status.address),
+            failure: failure.or(truncated),
+        }
     }
 
     /// Returns the number of the peer that a message came from.
-    pub(super) fn source(&self, guarded: &Guarded, address: Option<Address>) -> FiAddr {
-        match (&guarded.bindings.peers, address) {
-            (Some(peers), Some(address)) if self.tells_source => peers.peers().number(address.source_key()),
-            _ => FI_ADDR_NOTAVAIL,
+    pub(super) fn source(&self, guarded: &mut Guarded, address: Option<Address>) -> FiAddr {
+        let Some(address) = address.filter(|_| self.tells_source) else {
+            return FI_ADDR_NOTAVAIL;
+        };
+        guarded.notice_changes();
+        let Some(vector) = &guarded.bindings.peers else {
+            return FI_ADDR_NOTAVAIL;
+        };
+        let source = address.source_key();
+        let place = usize::from(address.mac().0[5]) * 8 + usize::from(address.endpoint());
+        let place = &mut guarded.sources[place % SOURCES];
+        match place {
+            Some((known, number)) if *known == source => *number,
+            _ => {
+                let number = vector.peers().number(source);
+                *place = Some((source, number));
+                number
+            }
         }
     }
 
     /// Returns the address of a peer that is connected. Otherwise the connection is begun or goes on, and the program is
     /// to try again (`FI_EAGAIN`), or hears why it failed.
+    #[inline]
     pub(super) fn peer(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Address, c_int> {
+        guarded.notice_changes();
+        match guarded.connections.get(number as usize) {
+            Some(Connection::Made(address)) => Ok(*address),
+            _ => self.connect(guarded, number),
+        }
+    }
+
+    /// Connects to a peer, or says how that goes.
+    fn connect(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Address, c_int> {
         let Some(vector) = &guarded.bindings.peers else {
             return Err(FI_ENOAV);
         };
-        let peers = vector.peers();
-        let wanted = peers.get(number).ok_or(FI_EINVAL)?;
-        if peers.removals != guarded.removals_known {
-            guarded.removals_known = peers.removals;
-            for (at, connection) in guarded.connections.iter_mut().enumerate() {
-                if peers.get(at as FiAddr).is_none() {
-                    *connection = Connection::None;
-                }
-            }
-        }
-        drop(peers);
+        let wanted = vector.peers().get(number).ok_or(FI_EINVAL)?;
         let at = number as usize;
         if guarded.connections.len() <= at {
             guarded.connections.resize(at + 1, Connection::None);
@@ -347,13 +374,65 @@ impl State {
         };
     }
 
+    /// Makes the completion of a send that is over.
+    fn complete_send(&self, guarded: &Guarded, sent: &Sent, failure: Option<Failure>) {
+        self.count(guarded, FI_SEND, failure.is_some());
+        let Some(binding) = &guarded.bindings.transmit_queue else {
+            return;
+        };
+        // A failure is told whether the program wants completions or not, unless it could not tell what failed.
+        if failure.map_or(sent.is_visible, |_| !sent.context.is_null()) {
+            let entry = FiCqTaggedEntry {
+                op_context: sent.context,
+                flags: sent.flags,
+                len: 0,
+                buf: ptr::null_mut(),
+                data: 0,
+                tag: 0,
+            };
+            let completion = Completion {
+                entry,
+                source: FI_ADDR_NOTAVAIL,
+                failure,
+            };
+            binding.queue.push(completion, &self.omx);
+        }
+    }
+
+    /// Makes the completion of a receive that is over.
+    pub(super) fn complete_receive(&self, guarded: &mut Guarded, completion: Completion, is_visible: bool) {
+        let Completion { entry, failure, .. } = &completion;
+        self.count(guarded, FI_RECV, failure.is_some());
+        if failure.is_none() {
+            guarded.statistics.received(entry.len);
+        }
+        // As for a send.
+        if failure.map_or(is_visible, |_| !entry.op_context.is_null()) {
+            self.tell_receive(guarded, completion);
+        }
+    }
+
+    /// Adds an entry to the queue of receives.
+    pub(super) fn tell_receive(&self, guarded: &Guarded, completion: Completion) {
+        if let Some(binding) = &guarded.bindings.receive_queue {
+            binding.queue.push(completion, &self.omx);
+        }
+    }
+
+    fn count(&self, guarded: &Guarded, kind: u64, failed: bool) {
+        let counters = guarded.bindings.counters.iter();
+        for (_, counter) in counters.filter(|(kinds, _)| kinds & kind != 0) {
+            counter.count(failed, &self.omx);
+        }
+    }
+
     /// Cancels a receive. `FI_ENOENT`: there is none with this context that has no message.
     pub(super) fn cancel(&self, context: *mut c_void) -> isize {
         let mut guarded = self.lock();
         let found = guarded
             .operations
             .iter()
-            .find(|(_, operation)| operation.kind != Kind::Send && operation.context == context);
+            .find(|(_, operation)| operation.is_receive() && operation.context == context);
         let Some((number, operation)) = found else {
             return -FI_ENOENT as isize;
         };
@@ -379,7 +458,12 @@ impl State {
             err: FI_ECANCELED,
             overflow_len: 0,
         };
-        guarded.complete_receive(entry, FI_ADDR_NOTAVAIL, Some(failure), true);
+        let completion = Completion {
+            entry,
+            source: FI_ADDR_NOTAVAIL,
+            failure: Some(failure),
+        };
+        self.complete_receive(&mut guarded, completion, true);
         0
     }
 
@@ -411,14 +495,18 @@ impl State {
 
 impl Progress for State {
     fn progress(&self) {
-        if let Ok(mut guarded) = self.guarded.try_lock() {
+        if let Some(mut guarded) = self.guarded.try_lock() {
             self.take_completions(&mut guarded);
         }
     }
 
-    fn wait(&self, limit: Option<Duration>) {
+    fn wakes(&self) -> u64 {
+        self.omx.wakeup_count()
+    }
+
+    fn wait(&self, wakes: u64, limit: Option<Duration>) {
         // An error is told by the next call.
-        let _ = self.omx.peek(limit);
+        let _ = self.omx.wait_for_completion(wakes, limit);
     }
 
     fn wake(&self) {
@@ -427,56 +515,44 @@ impl Progress for State {
 }
 
 impl Guarded {
+    /// Forgets what may have changed in the address vector.
+    #[inline]
+    fn notice_changes(&mut self) {
+        if let Some(vector) = &self.bindings.peers
+            && vector.changes() != self.changes_known
+        {
+            self.changes_known = vector.changes();
+            self.sources = [None; SOURCES];
+            let peers = vector.peers();
+            for (at, connection) in self.connections.iter_mut().enumerate() {
+                if peers.get(at as FiAddr).is_none() {
+                    *connection = Connection::None;
+                }
+            }
+        }
+    }
+
     /// Returns an operation to be filled in, and its number.
     fn operation(&mut self) -> (usize, &mut Operation) {
-        let operation = self.spare.pop().unwrap_or_else(Operation::new);
-        let number = self.operations.insert(operation);
+        let number = match self.spare.pop() {
+            Some(number) => number,
+            None => self.operations.insert(Operation::new()),
+        };
         (number, &mut self.operations[number])
     }
 
-    /// Ends an operation; its memory is kept for the next one.
+    /// Ends an operation, which is kept for the next one.
     pub(super) fn release(&mut self, number: usize) {
-        let mut operation = self.operations.remove(number);
+        if self.spare.len() >= SPARE_MAX {
+            self.operations.remove(number);
+            return;
+        }
+        let operation = &mut self.operations[number];
+        operation.kind = Kind::None;
         operation.request = None;
         operation.pieces.clear();
         operation.copy = Vec::new();
-        if self.spare.len() < SPARE_MAX {
-            self.spare.push(operation);
-        }
-    }
-
-    fn complete_send(&mut self, number: usize, failure: Option<Failure>) {
-        let operation = &self.operations[number];
-        let entry = FiCqTaggedEntry {
-            op_context: operation.context,
-            flags: operation.flags,
-            len: 0,
-            buf: ptr::null_mut(),
-            data: 0,
-            tag: 0,
-        };
-        let is_visible = operation.is_visible;
-        self.release(number);
-        self.count(FI_SEND, failure.is_some());
-        if let Some(binding) = &self.bindings.transmit_queue {
-            push(&binding.queue, entry, FI_ADDR_NOTAVAIL, failure, is_visible);
-        }
-    }
-
-    pub(super) fn complete_receive(
-        &mut self,
-        entry: FiCqTaggedEntry,
-        source: FiAddr,
-        failure: Option<Failure>,
-        is_visible: bool,
-    ) {
-        self.count(FI_RECV, failure.is_some());
-        if failure.is_none() {
-            self.statistics.received(entry.len);
-        }
-        if let Some(binding) = &self.bindings.receive_queue {
-            push(&binding.queue, entry, source, failure, is_visible);
-        }
+        self.spare.push(number);
     }
 
     /// Translates the end of a request that failed, and tells the user once what helps.
@@ -491,12 +567,6 @@ impl Guarded {
             log(Level::Error, || format!("{peer}: {code}; {advice}"));
         }
         Failure { err, overflow_len: 0 }
-    }
-
-    fn count(&self, kind: u64, failed: bool) {
-        for (_, counter) in self.bindings.counters.iter().filter(|(kinds, _)| kinds & kind != 0) {
-            counter.count(failed);
-        }
     }
 }
 
@@ -517,18 +587,6 @@ const fn meaning(code: StatusCode) -> (c_int, Option<&'static str>) {
         }
         StatusCode::BadConnection => (FI_ECONNREFUSED, Some("give the interfaces of both hosts one MTU")),
         _ => (FI_EIO, Some("look at omx_counters on both hosts")),
-    }
-}
-
-/// Adds an entry to a queue. A failure is added whether the program wants completions or not, unless it could not tell
-/// what failed.
-fn push(queue: &CompletionQueue, entry: FiCqTaggedEntry, source: FiAddr, failure: Option<Failure>, is_visible: bool) {
-    let is_shown = match failure {
-        None => is_visible,
-        Some(_) => !entry.op_context.is_null(),
-    };
-    if is_shown {
-        queue.push(Completion { entry, source, failure });
     }
 }
 

@@ -40,12 +40,24 @@ type Scratch = [u8; SMALL_LEN_MAX];
 /// What an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
+    /// It is over, and kept for another one.
+    None,
     Send,
     Receive,
     /// A buffer that takes one message after the other: `used` of its bytes are taken.
     MultiReceive {
         used: usize,
     },
+}
+
+/// What the completion of a send says.
+pub(super) struct Sent {
+    /// The program's name for the send.
+    pub(super) context: *mut c_void,
+    /// The flags of the completion.
+    pub(super) flags: u64,
+    /// The program wants to see the completion.
+    pub(super) is_visible: bool,
 }
 
 /// An operation that goes on.
@@ -79,7 +91,7 @@ unsafe impl Send for Operation {}
 impl Operation {
     pub(super) fn new() -> Self {
         Self {
-            kind: Kind::Send,
+            kind: Kind::None,
             context: ptr::null_mut(),
             flags: 0,
             is_visible: false,
@@ -90,6 +102,20 @@ impl Operation {
             request: None,
             copy: Vec::new(),
             scratch: Box::into_raw(Box::new([0; SMALL_LEN_MAX])),
+        }
+    }
+
+    /// Whether this is a receive that goes on.
+    pub(super) const fn is_receive(&self) -> bool {
+        matches!(self.kind, Kind::Receive | Kind::MultiReceive { .. })
+    }
+
+    /// Returns what the completion of a send says.
+    pub(super) const fn sent(&self) -> Sent {
+        Sent {
+            context: self.context,
+            flags: self.flags,
+            is_visible: self.is_visible,
         }
     }
 
@@ -119,18 +145,11 @@ impl Operation {
         Prefix(unsafe { self.scratch.cast::<[u8; PREFIX_LEN]>().read() })
     }
 
-    /// Puts a small message together behind the prefix.
-    ///
-    /// # Safety
-    /// The pieces can be read, and are no longer than fits.
-    pub(super) unsafe fn assemble(&mut self) {
-        let mut at = PREFIX_LEN;
-        for piece in &self.pieces {
-            let len = piece.len as usize;
-            // SAFETY: the caller's promise; the scratch memory is this operation's own.
-            unsafe { ptr::copy_nonoverlapping(piece.ptr.cast_const(), self.scratch.cast::<u8>().add(at), len) };
-            at += len;
-        }
+    /// Keeps a small message with its prefix.
+    pub(super) fn set_small(&mut self, small: &[u8]) {
+        debug_assert!(small.len() <= SMALL_LEN_MAX);
+        // SAFETY: as above; a small message is no longer than the memory.
+        unsafe { ptr::copy_nonoverlapping(small.as_ptr(), self.scratch.cast(), small.len().min(SMALL_LEN_MAX)) };
     }
 
     /// Copies the program's bytes, which become the operation's pieces.

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     abi::*,
     address_vector::key,
-    completion_queue::Failure,
+    completion_queue::{Completion, Failure},
     info::{IOV_LIMIT, MESSAGE_LEN_MAX, TAG_MASK},
 };
 
@@ -190,13 +190,8 @@ impl State {
     }
 
     /// Notes that a buffer for many messages took one: it takes the next one, or is given back.
-    pub(super) fn filled(
-        &self,
-        guarded: &mut Guarded,
-        number: usize,
-        used: usize,
-        (mut entry, source, failure): (FiCqTaggedEntry, FiAddr, Option<Failure>),
-    ) {
+    pub(super) fn filled(&self, guarded: &mut Guarded, number: usize, used: usize, mut completion: Completion) {
+        let entry = &mut completion.entry;
         let operation = &mut guarded.operations[number];
         entry.buf = operation.buffer.cast::<u8>().wrapping_add(used).cast();
         let used = used + entry.len;
@@ -204,7 +199,7 @@ impl State {
         operation.kind = Kind::MultiReceive { used };
         operation.request = None;
         let min_len = self.min_multi_receive_len.load(Ordering::Relaxed);
-        if operation.room - used < min_len.max(1) || failure.is_some() {
+        if operation.room - used < min_len.max(1) || completion.failure.is_some() {
             entry.flags |= FI_MULTI_RECV;
             guarded.release(number);
             if guarded.multi_receive == Some(number) {
@@ -218,7 +213,7 @@ impl State {
             });
             self.next_multi_receive(guarded);
         }
-        guarded.complete_receive(entry, source, failure, is_visible);
+        self.complete_receive(guarded, completion, is_visible);
     }
 
     /// Posts the receives behind a buffer for many messages that was given back, up to the next such buffer.
@@ -238,8 +233,12 @@ impl State {
                 tag: 0,
             };
             if let Err(err) = self.post_operation(guarded, number) {
-                let failure = Failure { err, overflow_len: 0 };
-                guarded.complete_receive(entry, FI_ADDR_NOTAVAIL, Some(failure), true);
+                let completion = Completion {
+                    entry,
+                    source: FI_ADDR_NOTAVAIL,
+                    failure: Some(Failure { err, overflow_len: 0 }),
+                };
+                self.complete_receive(guarded, completion, true);
             }
         }
     }
@@ -272,7 +271,9 @@ impl State {
                 err: FI_ENOMSG,
                 overflow_len: 0,
             };
-            guarded.tell_receive(entry, FI_ADDR_NOTAVAIL, Some(failure));
+            let source = FI_ADDR_NOTAVAIL;
+            let failure = Some(failure);
+            self.tell_receive(guarded, Completion { entry, source, failure });
             return Ok(());
         };
         match claim {
@@ -289,8 +290,13 @@ impl State {
             entry.flags |= FI_REMOTE_CQ_DATA;
             entry.data = data;
         }
-        let source = self.source(guarded, status.address);
-        guarded.tell_receive(entry, source, None);
+        // Nothing was received, and nothing is counted.
+        let completion = Completion {
+            entry,
+            source: self.source(guarded, status.address),
+            failure: None,
+        };
+        self.tell_receive(guarded, completion);
         Ok(())
     }
 
@@ -321,17 +327,6 @@ impl State {
                 guarded.release(number);
                 Err(error_number(&error))
             }
-        }
-    }
-}
-
-impl Guarded {
-    /// Tells of a message that was looked for: nothing was received, and nothing is counted.
-    fn tell_receive(&self, entry: FiCqTaggedEntry, source: FiAddr, failure: Option<Failure>) {
-        if let Some(binding) = &self.bindings.receive_queue {
-            binding
-                .queue
-                .push(crate::completion_queue::Completion { entry, source, failure });
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Sending: a message of the program becomes a request of the library.
 
-use std::{ffi::c_void, sync::atomic::Ordering};
+use std::{ffi::c_void, ptr, sync::atomic::Ordering};
 
-use omx::{Error, Segment, SendUntil};
+use omx::{Address, Error, Segment, SendUntil};
 
 use super::{
     Guarded, State, UNTAGGED, error_number,
-    operation::{Kind, PREFIX_LEN, Prefix, SMALL_LEN_MAX},
+    operation::{Kind, Operation, PREFIX_LEN, Prefix, SMALL_LEN_MAX, Sent},
 };
 use crate::{
     abi::*,
@@ -59,7 +59,7 @@ impl<'a> Message<'a> {
     pub(in crate::endpoint) const fn injected(pieces: &'a [libc::iovec], to: FiAddr) -> Self {
         Self {
             is_injected: true,
-            ..Self::new(pieces, to, std::ptr::null_mut())
+            ..Self::new(pieces, to, ptr::null_mut())
         }
     }
 }
@@ -117,7 +117,15 @@ impl State {
         let Some(binding) = &guarded.bindings.transmit_queue else {
             return Err(FI_ENOCQ);
         };
-        let is_visible = !message.is_injected && (!binding.is_selective || flags & FI_COMPLETION != 0);
+        let sent = Sent {
+            context: if message.is_injected {
+                ptr::null_mut()
+            } else {
+                message.context
+            },
+            flags: FI_SEND | if message.tag.is_some() { FI_TAGGED } else { FI_MSG },
+            is_visible: !message.is_injected && (!binding.is_selective || flags & FI_COMPLETION != 0),
+        };
         let until = match flags {
             _ if message.is_injected => SendUntil::Buffered,
             flags if flags & FI_MATCH_COMPLETE != 0 => SendUntil::Matched,
@@ -125,28 +133,52 @@ impl State {
             _ => SendUntil::Buffered,
         };
         let match_info = message.tag.map_or(UNTAGGED, |tag| tag & TAG_MASK);
+        let prefix = Prefix::new(message.data);
+        if PREFIX_LEN + len > SMALL_LEN_MAX {
+            return self.post_operation_of_send(guarded, sent, (to, match_info, until), len, |operation| {
+                operation.set_prefix(prefix);
+                operation.pieces.extend(message.pieces.iter().map(segment));
+                if copies {
+                    // SAFETY: the caller's promise: the pieces can be read now.
+                    unsafe { operation.keep() };
+                }
+                operation.scratch(0)
+            });
+        }
+        let mut small = [0; SMALL_LEN_MAX];
+        // SAFETY: as above.
+        let small = unsafe { assemble(&mut small, prefix, message.pieces) };
+        if until == SendUntil::Buffered
+            && self
+                .omx
+                .send_immediately(small, to, match_info)
+                .map_err(|error| error_number(&error))?
+        {
+            guarded.statistics.sent(len);
+            self.complete_send(guarded, &sent, None);
+            return Ok(());
+        }
+        self.post_operation_of_send(guarded, sent, (to, match_info, until), len, |operation| {
+            operation.set_small(small);
+            operation.scratch(len)
+        })
+    }
+
+    /// Posts a send whose operation `fill` fills in; it returns the operation's own memory, which is sent first.
+    fn post_operation_of_send(
+        &self,
+        guarded: &mut Guarded,
+        sent: Sent,
+        (to, match_info, until): (Address, u64, SendUntil),
+        len: usize,
+        fill: impl FnOnce(&mut Operation) -> Segment,
+    ) -> Result<(), i32> {
         let (number, operation) = guarded.operation();
         operation.kind = Kind::Send;
-        operation.context = if message.is_injected {
-            std::ptr::null_mut()
-        } else {
-            message.context
-        };
-        operation.flags = FI_SEND | if message.tag.is_some() { FI_TAGGED } else { FI_MSG };
-        operation.is_visible = is_visible;
-        operation.set_prefix(Prefix::new(message.data));
-        operation.pieces.extend(message.pieces.iter().map(segment));
-        // SAFETY: the caller's promise: the pieces can be read now.
-        unsafe {
-            if PREFIX_LEN + len <= SMALL_LEN_MAX {
-                operation.assemble();
-                operation.pieces.clear();
-            } else if copies {
-                operation.keep();
-            }
-        }
-        let first = operation.scratch(if operation.pieces.is_empty() { len } else { 0 });
-        let mut list = [first; IOV_LIMIT + 1];
+        operation.context = sent.context;
+        operation.flags = sent.flags;
+        operation.is_visible = sent.is_visible;
+        let mut list = [fill(operation); IOV_LIMIT + 1];
         list[1..=operation.pieces.len()].copy_from_slice(&operation.pieces);
         let list = &list[..=operation.pieces.len()];
         // SAFETY: the memory is the operation's own, which stays until the request is over, or the program's, as the
@@ -167,6 +199,22 @@ impl State {
             }
         }
     }
+}
+
+/// Puts a small message together behind its prefix.
+///
+/// # Safety
+/// The pieces can be read, and are no longer than fits.
+unsafe fn assemble<'a>(small: &'a mut [u8; SMALL_LEN_MAX], prefix: Prefix, pieces: &[libc::iovec]) -> &'a [u8] {
+    small[..PREFIX_LEN].copy_from_slice(&prefix.0);
+    let mut at = PREFIX_LEN;
+    for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
+        let place = &mut small[at..at + piece.iov_len];
+        // SAFETY: the caller's promise; `place` is this function's.
+        unsafe { ptr::copy_nonoverlapping(piece.iov_base.cast_const().cast(), place.as_mut_ptr(), piece.iov_len) };
+        at += piece.iov_len;
+    }
+    &small[..at]
 }
 
 /// Translates a piece of the program's memory. Its length was checked with the others'.
