@@ -17,6 +17,9 @@ use crate::{abi::*, bound::BoundEndpoints, domain::Domain, lock::Lock, object};
 /// Since this version of the interface an error entry has a length of error data.
 const ERR_DATA_SIZE_SINCE: u32 = fi_version(1, 5);
 
+/// The bytes of an entry in the fullest format.
+const ENTRY_LEN_MAX: usize = size_of::<FiCqTaggedEntry>();
+
 /// After so many reads that find nothing, some tens of microseconds, each further one lets other processes run: with more
 /// ranks than processors the message comes from one of them, and not every MPI lets others run while it sends.
 const SPIN_READS: u32 = 256;
@@ -89,18 +92,22 @@ impl CompletionQueue {
         let mut entries = self.entries.lock();
         let mut taken = 0;
         while taken < count {
-            let Some(completion) = entries.front().filter(|completion| completion.failure.is_none()) else {
+            let Some(completion) = entries.pop_front_if(|completion| completion.failure.is_none()) else {
                 break;
             };
             // SAFETY: the caller's promise; every format is the beginning of the fullest one.
             unsafe {
                 let place = out.cast::<u8>().add(taken * self.entry_len);
-                ptr::copy_nonoverlapping((&raw const completion.entry).cast(), place, self.entry_len);
+                let entry = (&raw const completion.entry).cast::<u8>();
+                match self.entry_len {
+                    // The fullest format, in one move.
+                    ENTRY_LEN_MAX => ptr::copy_nonoverlapping(entry, place, ENTRY_LEN_MAX),
+                    len => ptr::copy_nonoverlapping(entry, place, len),
+                }
                 if !sources.is_null() {
                     sources.add(taken).write(completion.source);
                 }
             }
-            entries.pop_front();
             taken += 1;
         }
         self.count.store(entries.len(), Ordering::Release);
@@ -209,7 +216,7 @@ pub(crate) unsafe extern "C" fn open(
         FI_CQ_FORMAT_CONTEXT => 8,
         FI_CQ_FORMAT_MSG => 24,
         FI_CQ_FORMAT_DATA => 40,
-        FI_CQ_FORMAT_TAGGED => size_of::<FiCqTaggedEntry>(),
+        FI_CQ_FORMAT_TAGGED => ENTRY_LEN_MAX,
         _ => return -FI_ENOSYS,
     };
     // SAFETY: the caller's promise.

@@ -74,7 +74,7 @@ impl Endpoint {
             return Err(Error::BadEndpoint);
         }
         while completed.len() < count_max
-            && let Some(taken) = core.take_any(Selector::ANY)
+            && let Some(taken) = core.take_first()
         {
             completed.push(taken);
         }

@@ -284,6 +284,13 @@ impl Requests {
         Some(taken)
     }
 
+    /// Takes out the request that was over first.
+    #[inline]
+    pub(crate) fn take_first(&mut self) -> Option<(Key, Taken)> {
+        let key = self.first_done?;
+        Some((key, self.take(key)?))
+    }
+
     /// Takes the request between these two out of the completed ones.
     #[inline]
     fn unlink(&mut self, previous: Option<Key>, next: Option<Key>) {

@@ -10,7 +10,7 @@ use crate::{
     Error, Request, RequestKind, Status, StatusCode,
     address::{Address, LOCAL_BASE},
     clock,
-    request::State,
+    request::{State, Taken},
     slab::Key,
     store::{Source, Transfer, Unexp, UnexpBody, transfer_key},
 };
@@ -20,6 +20,13 @@ impl Core {
     pub(crate) fn take_any(&mut self, selector: Selector) -> Option<(Request, Status)> {
         let request = self.store.requests.first_done(selector)?;
         Some((Request(request), self.take(request)?))
+    }
+
+    /// Takes the status of the request that was over first.
+    #[inline]
+    pub(crate) fn take_first(&mut self) -> Option<(Request, Status)> {
+        let (request, taken) = self.store.requests.take_first()?;
+        Some((Request(request), self.status(taken)))
     }
 
     /// Describes the first matching unexpected message.
@@ -121,18 +128,24 @@ impl Core {
     /// Takes the status of a request that is over.
     #[inline(always)]
     pub(crate) fn take(&mut self, request: Key) -> Option<Status> {
-        let entry = self.store.requests.take(request)?;
+        let taken = self.store.requests.take(request)?;
+        Some(self.status(taken))
+    }
+
+    /// Returns the status of a request that was taken out.
+    #[inline(always)]
+    fn status(&mut self, entry: Taken) -> Status {
         if self.egress.batching().contains(entry.batch) {
             // What the program knows to be over is on the wire, but for what it posted since.
             self.flush(clock::now());
         }
-        Some(Status {
+        Status {
             address: match entry.source {
                 Some(source) => self.address(source),
                 None => entry.status.address,
             },
             ..entry.status
-        })
+        }
     }
 
     fn connected(&mut self, token: u64, partner: PartnerId, code: StatusCode) {

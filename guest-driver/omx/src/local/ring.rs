@@ -3,7 +3,8 @@
 //!
 //! The cost of a short message between two cores is the cache lines that travel, so it needs one: a record begins a
 //! line, its first word is what the consumer polls, and 0 there says that nothing was written yet. The producer
-//! therefore puts 0 where the next record will begin before it writes the first word of this one. The consumer
+//! therefore puts 0 where the next record will begin before it writes the first word of this one, and if it can already when it
+//! has written the one before. The consumer
 //! publishes its position only now and then.
 
 use std::{
@@ -163,6 +164,10 @@ impl Lane {
     /// Writes bytes from a position on.
     #[inline]
     fn write(&self, position: u64, bytes: &[u8]) {
+        if let Ok(one) = bytes.try_into() {
+            // Messages without bytes of the program's are often as short as this.
+            return self.data(position).store(u64::from_ne_bytes(one), Ordering::Relaxed);
+        }
         let mut rest = bytes;
         for piece in self.pieces(position, bytes.len().div_ceil(8)) {
             let (here, later) = rest.split_at(rest.len().min(piece.len() * 8));
@@ -182,6 +187,10 @@ impl Lane {
     /// Reads bytes from a position on.
     #[inline]
     fn read(&self, position: u64, out: &mut [u8]) {
+        if let Ok(one) = <&mut [u8; 8]>::try_from(&mut *out) {
+            *one = self.data(position).load(Ordering::Relaxed).to_ne_bytes();
+            return;
+        }
         let mut rest = out;
         let count = rest.len().div_ceil(8);
         for piece in self.pieces(position, count) {
@@ -257,6 +266,8 @@ pub(super) struct Producer {
     tail: u64,
     /// The consumer's position when it was last read.
     head: u64,
+    /// The position where a 0 was put in advance.
+    cleared: u64,
     withdrawn: u32,
 }
 
@@ -298,7 +309,9 @@ impl Producer {
         }
         let put = |at, word| self.lane.data(self.tail + at).store(word, Ordering::Relaxed);
         let total = record.total_words();
-        put(total, 0);
+        if self.cleared != self.tail + total {
+            put(total, 0);
+        }
         for (at, word) in (1..).zip(record.words) {
             put(at, word);
         }
@@ -318,7 +331,18 @@ impl Producer {
         let first = self.lane.data(self.tail);
         first.store(u64::from(record.kind) << 32 | u64::from(record.len), Ordering::Release);
         self.tail += total;
+        self.clear_ahead();
         Ok(true)
+    }
+
+    /// Puts the 0 behind the next record, if that will be a short one and there is room. Its cache line comes from the other
+    /// side, for which the next record would have to wait.
+    #[inline]
+    fn clear_ahead(&mut self) {
+        if self.tail - self.head + 2 * LINE_WORDS <= DATA_WORDS {
+            self.cleared = self.tail + LINE_WORDS;
+            self.lane.data(self.cleared).store(0, Ordering::Relaxed);
+        }
     }
 
     /// Writes the payload of the next record.
@@ -382,6 +406,12 @@ impl Consumer {
             return Err(Broken);
         }
         Ok(Some(record))
+    }
+
+    /// Whether there is a record.
+    #[inline]
+    pub(super) fn is_written(&self) -> bool {
+        self.lane.data(self.head).load(Ordering::Acquire) != 0
     }
 
     /// Copies bytes of the payload of the oldest record; `offset` is a multiple of 8.
@@ -450,6 +480,7 @@ pub(super) fn ends(memory: &Arc<Memory>, traffic: Traffic, first: bool) -> (Prod
         lane: Lane::new(memory, traffic, !first),
         tail: 0,
         head: 0,
+        cleared: 0,
         withdrawn: 0,
     };
     let consumer = Consumer {
