@@ -83,6 +83,14 @@ pub(super) struct Bindings {
     pub(super) counters: Vec<(u64, Arc<Counter>)>,
 }
 
+impl Bindings {
+    /// Whether a receive with these flags has an entry in its queue when it succeeds.
+    fn shows_receive(&self, flags: u64) -> bool {
+        let is_selective = self.receive_queue.as_ref().is_some_and(|binding| binding.is_selective);
+        !is_selective || flags & FI_COMPLETION != 0
+    }
+}
+
 /// The guarded part of an endpoint.
 pub(super) struct Guarded {
     pub(super) bindings: Bindings,

@@ -111,11 +111,7 @@ impl State {
 
     /// Makes the operation of a receive.
     fn add_receive(&self, guarded: &mut Guarded, receive: &Receive<'_>, flags: u64, filter: MessageFilter) -> usize {
-        let is_selective = guarded
-            .bindings
-            .receive_queue
-            .as_ref()
-            .is_some_and(|binding| binding.is_selective);
+        let is_visible = guarded.bindings.shows_receive(flags);
         let (number, operation) = guarded.operation();
         operation.kind = if flags & FI_MULTI_RECV != 0 {
             Kind::MultiReceive { used: 0 }
@@ -124,7 +120,7 @@ impl State {
         };
         operation.context = receive.context;
         operation.flags = receive.space();
-        operation.is_visible = !is_selective || flags & FI_COMPLETION != 0;
+        operation.is_visible = is_visible;
         operation.buffer = receive
             .pieces
             .first()
@@ -307,7 +303,9 @@ impl State {
     unsafe fn receive_claimed(&self, guarded: &mut Guarded, receive: &Receive<'_>, flags: u64) -> Result<(), i32> {
         let claim = guarded.claims.remove(&receive.context.addr()).ok_or(FI_EINVAL)?;
         if flags & FI_DISCARD != 0 {
-            return self.omx.drop_claimed(claim).map_err(|error| error_number(&error));
+            self.omx.drop_claimed(claim).map_err(|error| error_number(&error))?;
+            self.tell_dropped(guarded, receive, flags);
+            return Ok(());
         }
         let number = self.add_receive(guarded, receive, flags, receive.filter());
         let operation = &mut guarded.operations[number];
@@ -328,5 +326,26 @@ impl State {
                 Err(error_number(&error))
             }
         }
+    }
+
+    /// Tells that a message that had been claimed is dropped, as for any other receive.
+    fn tell_dropped(&self, guarded: &Guarded, receive: &Receive<'_>, flags: u64) {
+        if !guarded.bindings.shows_receive(flags) {
+            return;
+        }
+        let entry = FiCqTaggedEntry {
+            op_context: receive.context,
+            flags: receive.space(),
+            len: 0,
+            buf: std::ptr::null_mut(),
+            data: 0,
+            tag: receive.tag.map_or(0, |(tag, _)| tag & TAG_MASK),
+        };
+        let completion = Completion {
+            entry,
+            source: FI_ADDR_NOTAVAIL,
+            failure: None,
+        };
+        self.tell_receive(guarded, completion);
     }
 }
