@@ -427,6 +427,147 @@ static void selective(struct end *end) {
     }
 }
 
+static void several_endpoints(struct end *end) {
+    /* All of them share queues and addresses with the end's own: each message arrives at the endpoint that it was sent to. */
+    enum { MORE = 3 };
+    struct fid_ep *eps[MORE];
+    fi_addr_t to[MORE];
+    char own[64], other[64], contexts[MORE];
+    unsigned char got[MORE] = {0};
+    for (int i = 0; i < MORE; i++) {
+        FI(fi_endpoint(end->domain, end->info, &eps[i], NULL));
+        FI(fi_ep_bind(eps[i], &end->av->fid, 0));
+        FI(fi_ep_bind(eps[i], &end->tx->fid, FI_TRANSMIT));
+        FI(fi_ep_bind(eps[i], &end->rx->fid, FI_RECV));
+        FI(fi_enable(eps[i]));
+        size_t len = sizeof own;
+        FI(fi_getname(&eps[i]->fid, own, &len));
+        CHECK(write(end->other, own, len) == (ssize_t) len && read(end->other, other, len) == (ssize_t) len, "addresses");
+        CHECK(fi_av_insert(end->av, other, 1, &to[i], 0, NULL) == 1, "the other's");
+        AGAIN(end, fi_trecv(eps[i], &got[i], 1, NULL, FI_ADDR_UNSPEC, 4, 0, &contexts[i]));
+    }
+    step(end);
+    for (int i = MORE; i-- > 0;) {
+        /* From another endpoint than the one of the same number. */
+        unsigned char byte = (unsigned char) (50 + i);
+        AGAIN(end, fi_tinject(eps[(i + 1) % MORE], &byte, 1, to[i], 4));
+    }
+    for (int i = 0; i < MORE; i++) {
+        fi_addr_t source;
+        struct fi_cq_tagged_entry entry = next_from(end, end->rx, &source);
+        long at = (char *) entry.op_context - contexts;
+        CHECK(at >= 0 && at < MORE && got[at] == 50 + at && source == to[(at + 1) % MORE], "endpoint %ld, source %lu", at, source);
+    }
+    step(end);
+    for (int i = 0; i < MORE; i++)
+        FI(fi_close(&eps[i]->fid));
+}
+
+static void one_queue_for_both(struct end *end) {
+    struct fid_ep *ep;
+    struct fid_cq *queue;
+    struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
+    FI(fi_cq_open(end->domain, &attr, &queue, NULL));
+    FI(fi_endpoint(end->domain, end->info, &ep, NULL));
+    FI(fi_ep_bind(ep, &end->av->fid, 0));
+    FI(fi_ep_bind(ep, &queue->fid, FI_TRANSMIT | FI_RECV));
+    FI(fi_enable(ep));
+    char own[64], other[64], sent_context, received_context;
+    size_t len = sizeof own;
+    fi_addr_t to;
+    FI(fi_getname(&ep->fid, own, &len));
+    CHECK(write(end->other, own, len) == (ssize_t) len && read(end->other, other, len) == (ssize_t) len, "addresses");
+    CHECK(fi_av_insert(end->av, other, 1, &to, 0, NULL) == 1, "the other's");
+    unsigned char bytes[3] = {1, 2, 3}, got[3] = {0};
+    AGAIN(end, fi_trecv(ep, got, 3, NULL, FI_ADDR_UNSPEC, 4, 0, &received_context));
+    AGAIN(end, fi_tsend(ep, bytes, 3, NULL, to, 4, &sent_context));
+    bool was_sent = false, was_received = false;
+    while (!was_sent || !was_received) {
+        struct fi_cq_tagged_entry entry = next(end, queue);
+        bool is_sent = entry.flags & FI_SEND;
+        CHECK(is_sent != !!(entry.flags & FI_RECV), "flags %lx", entry.flags);
+        CHECK(entry.op_context == (is_sent ? &sent_context : &received_context), "another context");
+        CHECK(is_sent ? !was_sent : !was_received, "told twice");
+        was_sent |= is_sent;
+        was_received |= !is_sent;
+    }
+    CHECK(memcmp(got, bytes, 3) == 0, "the bytes");
+    step(end);
+    FI(fi_close(&ep->fid));
+    FI(fi_close(&queue->fid));
+}
+
+static void injected_with_completion(struct end *end) {
+    /* The memory is free at once, and the completion is told all the same. */
+    for (size_t len = 0; len <= end->info->tx_attr->inject_size; len = len ? len * 4 : 1) {
+        unsigned char *sent = bytes_of(len, 5), *got = calloc(1, len + 1);
+        char context;
+        if (end->rank == 0) {
+            struct iovec piece = {sent, len};
+            struct fi_msg_tagged tagged = {.msg_iov = &piece, .iov_count = 1, .addr = end->peer, .tag = 3, .context = &context};
+            struct fi_msg untagged = {.msg_iov = &piece, .iov_count = 1, .addr = end->peer, .context = &context};
+            AGAIN(end, fi_tsendmsg(end->ep, &tagged, FI_INJECT | FI_COMPLETION));
+            memset(sent, 0, len);
+            step(end);
+            CHECK(next(end, end->tx).op_context == &context, "another context");
+            free(sent);
+            sent = bytes_of(len, 5);
+            piece.iov_base = sent;
+            AGAIN(end, fi_sendmsg(end->ep, &untagged, FI_INJECT | FI_COMPLETION));
+            memset(sent, 0, len);
+            CHECK(next(end, end->tx).op_context == &context, "another context");
+        } else {
+            step(end);
+            AGAIN(end, fi_trecv(end->ep, got, len, NULL, end->peer, 3, 0, NULL));
+            next(end, end->rx);
+            check_bytes(got, len, 5);
+            memset(got, 0, len);
+            AGAIN(end, fi_recv(end->ep, got, len, NULL, FI_ADDR_UNSPEC, NULL));
+            next(end, end->rx);
+            check_bytes(got, len, 5);
+        }
+        free(sent);
+        free(got);
+    }
+}
+
+static void more_than_fits(struct end *end) {
+    /* Nobody reads completions or receives until the sender is told to try again, or until it has sent far more than its queue is
+     * said to hold. Then everything arrives, in order, and each completion is told once. */
+    unsigned limit = (unsigned) end->info->tx_attr->size * 2, count = 0;
+    if (end->rank == 0) {
+        static unsigned numbers[1 << 16];
+        CHECK(limit <= COUNT(numbers), "room for %u", limit);
+        long result = 0;
+        /* The first one waits until there is a connection. */
+        AGAIN(end, fi_tsend(end->ep, &numbers[count], sizeof count, NULL, end->peer, 6, &numbers[count]));
+        for (count = 1; count < limit; count++) {
+            numbers[count] = count;
+            result = fi_tsend(end->ep, &numbers[count], sizeof count, NULL, end->peer, 6, &numbers[count]);
+            if (result == -FI_EAGAIN)
+                break;
+            CHECK(result == 0, "%s", fi_strerror((int) -result));
+        }
+        CHECK(write(end->other, &count, sizeof count) == sizeof count, "the other process is gone");
+        for (unsigned i = 0; i < count; i++) {
+            unsigned *number = next(end, end->tx).op_context;
+            CHECK(number >= numbers && number < numbers + count && *number != ~0u, "told twice, or not sent");
+            *number = ~0u;
+        }
+        nothing(end, end->tx);
+        step(end);
+    } else {
+        CHECK(read(end->other, &count, sizeof count) == sizeof count && count > 0, "the other process is gone");
+        for (unsigned i = 0; i < count; i++) {
+            unsigned got = ~0u;
+            AGAIN(end, fi_trecv(end->ep, &got, sizeof got, NULL, end->peer, 6, 0, NULL));
+            next(end, end->rx);
+            CHECK(got == i, "message %u for %u", got, i);
+        }
+        step(end);
+    }
+}
+
 static void counters(struct end *end) {
     /* An endpoint of its own, which reports to counters alone. */
     struct fid_cntr *sent, *received;
@@ -561,6 +702,10 @@ static const struct {
     {"to_itself", to_itself, {.caps = FI_DIRECTED_RECV}},
     {"completion_levels", completion_levels, {0}},
     {"selective", selective, {.tx_flags = FI_COMPLETION, .bind_flags = FI_SELECTIVE_COMPLETION}},
+    {"several_endpoints", several_endpoints, {.caps = FI_SOURCE}},
+    {"one_queue_for_both", one_queue_for_both, {0}},
+    {"injected_with_completion", injected_with_completion, {0}},
+    {"more_than_fits", more_than_fits, {0}},
     {"counters", counters, {0}},
     {"waiting", waiting, {0}},
     {"threads", threads, {0}},
