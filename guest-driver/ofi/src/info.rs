@@ -13,6 +13,7 @@ use crate::{
     abi::*,
     address::{ADDRESS_LEN, ENDPOINT_ANY, PeerAddress},
     log::{Level, log},
+    refusal::{Reason, Refusal, note_provided},
 };
 
 /// The name of the one fabric.
@@ -121,9 +122,6 @@ pub(crate) fn has_counters() -> bool {
     Support::read().has_counters
 }
 
-/// The reason why a wish cannot be fulfilled, for the user's log.
-type Refusal = String;
-
 /// Returns what can be used: one entry, the first interface for messages, or the one that the program names.
 ///
 /// # Safety
@@ -143,10 +141,11 @@ pub(crate) unsafe extern "C" fn getinfo(
         Ok(info) => {
             // SAFETY: the caller's promise.
             unsafe { *out = info };
+            note_provided();
             0
         }
-        Err(reason) => {
-            log(Level::Info, || format!("nothing to provide: {reason}"));
+        Err(refusal) => {
+            refusal.tell();
             -FI_ENODATA
         }
     }
@@ -172,7 +171,7 @@ unsafe fn describe(
     hints: Option<&FiInfo>,
 ) -> Result<*mut FiInfo, Refusal> {
     if flags & (OFI_CORE_PROV_ONLY | OFI_GETINFO_INTERNAL) != 0 {
-        return Err("a utility provider asks, which this one needs not".to_owned());
+        return Err(Refusal::Utility);
     }
     let supported = Support::read();
     if let Some(hints) = hints {
@@ -189,7 +188,7 @@ unsafe fn describe(
         Some(name) => Board::named(name),
         None => Board::first(),
     }
-    .map_err(|error| format!("{error}"))?;
+    .map_err(|error| Refusal::Interface(error.to_string()))?;
     let own = PeerAddress {
         mac: board.interface().mac,
         endpoint: ENDPOINT_ANY,
@@ -202,7 +201,7 @@ unsafe fn describe(
         (own, named)
     };
     if source.mac != own.mac {
-        return Err(format!("{source} is not on {}", board.interface().name));
+        return Err(Refusal::Wish(format!("{source} is not on {}", board.interface().name)));
     }
     // SAFETY: the caller's promise.
     let info = unsafe { supported.build(version, &board, (source, destination), hints) };
@@ -214,7 +213,7 @@ unsafe fn describe(
 
 /// Finds the interface that a program names: by its hardware address, or by the name of a peer. The service is the
 /// number of an endpoint.
-fn resolve(board: &Board, node: Option<&str>, service: Option<&str>) -> Result<Option<PeerAddress>, Refusal> {
+fn resolve(board: &Board, node: Option<&str>, service: Option<&str>) -> Result<Option<PeerAddress>, Reason> {
     let Some(node) = node else { return Ok(None) };
     let node = node.strip_prefix("fi_mx://").unwrap_or(node);
     let (node, endpoint) = match node.split_once('/') {
@@ -239,7 +238,7 @@ fn resolve(board: &Board, node: Option<&str>, service: Option<&str>) -> Result<O
 }
 
 /// Says whether the wish is among what is supported.
-fn subset(wish: u64, supported: u64, what: &str) -> Result<(), Refusal> {
+fn subset(wish: u64, supported: u64, what: &str) -> Result<(), Reason> {
     if wish & !supported == 0 {
         Ok(())
     } else {
@@ -247,7 +246,7 @@ fn subset(wish: u64, supported: u64, what: &str) -> Result<(), Refusal> {
     }
 }
 
-fn at_most(wish: usize, supported: usize, what: &str) -> Result<(), Refusal> {
+fn at_most(wish: usize, supported: usize, what: &str) -> Result<(), Reason> {
     if wish <= supported {
         Ok(())
     } else {
@@ -256,7 +255,7 @@ fn at_most(wish: usize, supported: usize, what: &str) -> Result<(), Refusal> {
 }
 
 /// Says whether the wish is 0, for none, or this value.
-fn none_or(wish: u32, supported: u32, what: &str) -> Result<(), Refusal> {
+fn none_or(wish: u32, supported: u32, what: &str) -> Result<(), Reason> {
     if wish == 0 || wish == supported {
         Ok(())
     } else {
@@ -292,7 +291,7 @@ fn copied(bytes: &[u8]) -> *mut c_void {
 impl Support {
     /// # Safety
     /// The parts of the hints are valid or null.
-    unsafe fn check(self, hints: &FiInfo) -> Result<(), Refusal> {
+    unsafe fn check(self, hints: &FiInfo) -> Result<(), Reason> {
         subset(hints.caps, self.caps, "capabilities")?;
         none_or(hints.addr_format, ADDR_FORMAT, "format of addresses")?;
         // SAFETY: the caller's promise.
@@ -320,7 +319,7 @@ impl Support {
         Ok(())
     }
 
-    fn check_endpoint(self, wish: &FiEpAttr, caps: u64) -> Result<(), Refusal> {
+    fn check_endpoint(self, wish: &FiEpAttr, caps: u64) -> Result<(), Reason> {
         none_or(wish.type_ as u32, FI_EP_RDM as u32, "type of endpoint")?;
         none_or(wish.protocol, PROTOCOL, "protocol")?;
         at_most(
@@ -338,7 +337,7 @@ impl Support {
         Ok(())
     }
 
-    fn check_transmit(self, wish: &FiTxAttr) -> Result<(), Refusal> {
+    fn check_transmit(self, wish: &FiTxAttr) -> Result<(), Reason> {
         // Programs give one set of capabilities for both directions.
         subset(
             wish.caps & !(FI_RECV | SECONDARY_CAPS | FI_DIRECTED_RECV),
@@ -354,7 +353,7 @@ impl Support {
         at_most(wish.rma_iov_limit, 0, "pieces of a remote access")
     }
 
-    fn check_receive(self, wish: &FiRxAttr) -> Result<(), Refusal> {
+    fn check_receive(self, wish: &FiRxAttr) -> Result<(), Reason> {
         subset(
             wish.caps & !(FI_SEND | SECONDARY_CAPS),
             RX_CAPS & (self.caps | SECONDARY_CAPS),
@@ -367,7 +366,7 @@ impl Support {
         at_most(wish.iov_limit, IOV_LIMIT, "pieces of a message")
     }
 
-    fn check_domain(self, wish: &FiDomainAttr) -> Result<(), Refusal> {
+    fn check_domain(self, wish: &FiDomainAttr) -> Result<(), Reason> {
         let values = [
             (wish.threading, FI_THREAD_LAST, "threading"),
             (wish.control_progress, FI_PROGRESS_MANUAL, "control progress"),

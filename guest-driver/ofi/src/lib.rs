@@ -25,6 +25,7 @@ mod lock;
 mod log;
 mod memory_region;
 mod object;
+mod refusal;
 
 use std::{cell::UnsafeCell, ptr};
 

@@ -1,7 +1,11 @@
 //! Messages to the user of a program, by libfabric's variables `FI_LOG_LEVEL` and `FI_LOG_PROV`. The library's own functions
 //! for this cannot be used: a plug-in that links libfabric is bound to its version.
 
-use std::{env, sync::OnceLock};
+use std::{
+    env,
+    io::{self, Write},
+    sync::OnceLock,
+};
 
 /// The levels of `FI_LOG_LEVEL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +38,8 @@ fn shown() -> Level {
 /// Writes one line to standard error if the level is shown. `sentence` is only asked for then.
 pub(crate) fn log(level: Level, sentence: impl FnOnce() -> String) {
     if level <= shown() {
-        eprintln!("libfabric:{}:mx: {}", std::process::id(), sentence());
+        let line = format!("libfabric:{}:mx: {}\n", std::process::id(), sentence());
+        // One write: other processes write to the same terminal, and this one may be about to be killed.
+        let _ = io::stderr().write_all(line.as_bytes());
     }
 }

@@ -168,18 +168,24 @@ fn m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it() {
                     .env("FI_LOG_LEVEL", "info"),
             );
             assert!(chosen.contains(&format!("mx: provides {}", veth.b)), "{chosen}");
-            let mut none = kit.command("fi_info");
-            let none = none
-                .args(["-p", "mx"])
-                .env("OMX_IFACES", "nosuch0")
-                .env("FI_LOG_LEVEL", "info");
-            let none = none.output().unwrap();
-            assert!(!none.status.success());
-            let said = String::from_utf8_lossy(&none.stderr);
-            assert!(
-                said.contains("mx: nothing to provide: there is no board nosuch0"),
-                "{said}"
+            let refused = |arguments: &[&str], variable: (&str, &str)| {
+                let mut info = kit.command("fi_info");
+                let output = info.args(arguments).env(variable.0, variable.1).output().unwrap();
+                assert!(!output.status.success());
+                String::from_utf8_lossy(&output.stderr).into_owned()
+            };
+            // Without a log level, for what the user named himself.
+            let none = refused(&["-p", "mx"], ("OMX_IFACES", "nosuch0"));
+            let sentence = "mx: nothing to provide: there is no board nosuch0";
+            assert_eq!(none.matches(sentence).count(), 1, "{none}");
+            let wish = refused(&["-c", "FI_RMA"], ("FI_PROVIDER", "mx"));
+            assert_eq!(
+                wish.matches("mx: nothing to provide: capabilities").count(),
+                1,
+                "{wish}"
             );
+            let others = refused(&["-c", "FI_RMA", "-p", "mx"], ("OMX_IFACES", &veth.a));
+            assert!(!others.contains("nothing to provide"), "{others}");
         },
     );
 }
