@@ -33,8 +33,8 @@ const RANKS_MAX: i64 = 1024;
 /// used another transport. With `--json`, the program's output is on standard error.
 #[derive(Debug, clap::Args)]
 #[command(add = show(&[
-    ("weft mpirun -n 4 -- /shared/heat", "4 ranks, evenly spread over the nodes"),
-    ("weft mpirun -n 2 --nodes n1,n3 --mpi mpich -- /shared/heat", "with MPICH, in two nodes"),
+    ("weft mpirun -n 4 -- /shared/build/heat", "4 ranks, evenly spread over the nodes"),
+    ("weft mpirun -n 2 --nodes n1,n3 --mpi mpich -- /shared/build/heat", "with MPICH, in two nodes"),
 ]))]
 pub(super) struct MpirunArgs {
     /// Ranks (default: one for each node).

@@ -198,3 +198,49 @@ fn m_om9_a_lab_without_mpi_is_told_what_it_lacks() {
         "weft: n1 has no /usr/bin/mpirun: nodes for MPI have `image = \"mpi\"` in the lab file\n"
     );
 }
+
+#[test]
+fn m_om9_the_plate_of_the_heat_equation_is_drawn_with_axes_and_isotherms() {
+    let folder = tempfile::tempdir().unwrap();
+    let draw = |picture: &str| {
+        std::fs::write(folder.path().join("heat.pgm"), picture).unwrap();
+        let mut plot = Command::new("python3");
+        plot.arg(root().join("testbed/workloads/mpi/plot.py"));
+        plot.current_dir(folder.path()).output().unwrap()
+    };
+    // A plate that is hot on the left, and computed by two ranks.
+    let line = "1000 750 250 0\n";
+    let picture = format!("P2\n# 10 steps on 2 ranks\n4 4 1000\n{}", line.repeat(4));
+    let output = draw(&picture);
+    assert!(output.status.success(), "{}", said(&output));
+    let svg = std::fs::read_to_string(folder.path().join("heat.svg")).unwrap();
+    let document = roxmltree::Document::parse(&svg).unwrap();
+    let texts: Vec<_> = document.descendants().filter_map(|node| node.text()).collect();
+    for text in [
+        "4 × 4 points, 10 steps on 2 ranks",
+        "x (grid points)",
+        "y (grid points)",
+        "isotherm",
+        "border between ranks",
+    ] {
+        assert!(texts.contains(&text), "{text}: {texts:?}");
+    }
+    // An isotherm of this plate is one vertical line from the first line of points to the last: here the one of half the heat.
+    let isotherms = document
+        .descendants()
+        .filter(|node| node.attribute("class") == Some("isotherm"));
+    let paths: Vec<_> = isotherms.map(|node| node.attribute("d").unwrap()).collect();
+    assert!(
+        paths.contains(&"M320.0 160.0L320.0 280.0M320.0 280.0L320.0 400.0M320.0 400.0L320.0 520.0"),
+        "{paths:?}"
+    );
+
+    for wrong in ["", "P5 4 4 255", "P2 4 4 255 1 2 3", "P2 4 4 255 a"] {
+        let output = draw(wrong);
+        let heard = said(&output);
+        assert!(
+            output.status.code() == Some(1) && heard.starts_with("heat.pgm: "),
+            "{heard}"
+        );
+    }
+}

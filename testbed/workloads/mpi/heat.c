@@ -1,18 +1,19 @@
 // The heat equation on a square plate: each rank computes a strip of lines and exchanges its two border lines with its
-// neighbours in every step. Rank 0 writes the field as a picture, heat.pgm.     mpirun -np 4 heat [POINTS [STEPS]]
+// neighbours in every step. Rank 0 writes the field as a picture, of which plot.py makes a drawing with axes.
+// mpirun -np 4 heat [POINTS [STEPS [PICTURE]]]
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static int save(const double *field, int n) {
-    FILE *picture = fopen("heat.pgm", "w");
+static int save(const char *name, const double *field, int n, int steps, int ranks) {
+    FILE *picture = fopen(name, "w");
     if (picture == NULL) {
-        perror("heat.pgm");
+        perror(name);
         return 0;
     }
-    fprintf(picture, "P2 %d %d 255\n", n, n);
+    fprintf(picture, "P2\n# %d steps on %d ranks\n%d %d 65535\n", steps, ranks, n, n);
     for (int i = 0; i < n * n; i++) {
-        fprintf(picture, "%d%c", (int)(field[i] * 255), i % n == n - 1 ? '\n' : ' ');
+        fprintf(picture, "%d%c", (int)(field[i] * 65535), i % n == n - 1 ? '\n' : ' ');
     }
     return fclose(picture) == 0;
 }
@@ -20,6 +21,7 @@ static int save(const double *field, int n) {
 int main(int count, char **arguments) {
     MPI_Init(&count, &arguments);
     int rank, ranks, saved = 1, n = count > 1 ? atoi(arguments[1]) : 128, steps = count > 2 ? atoi(arguments[2]) : 2000;
+    const char *name = count > 3 ? arguments[3] : "heat.pgm";
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (n < ranks || n % ranks != 0) {
@@ -51,8 +53,8 @@ int main(int count, char **arguments) {
         for (int i = 0; i < n * n; i++) {
             sum += field[i];
         }
-        saved = save(field, n);
-        printf("%d steps on %d ranks: mean temperature %.6f, picture in heat.pgm\n", steps, ranks, sum / n / n);
+        saved = save(name, field, n, steps, ranks);
+        printf("%d steps on %d ranks: mean temperature %.6f, picture in %s\n", steps, ranks, sum / n / n, name);
     }
     MPI_Finalize();
     return saved ? 0 : 1;
