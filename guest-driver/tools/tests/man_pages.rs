@@ -95,3 +95,21 @@ fn every_command_of_nicctl_has_a_man_page() {
         assert!(page.exists(), "nicctl {name} has no man page");
     }
 }
+
+#[test]
+fn the_providers_man_page_has_every_variable_of_the_book() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = |path: &str| fs::read_to_string(sources.join(path)).unwrap();
+    let book = text("docs/book/src/open-mx/mpi.md");
+    let (_, table) = book.split_once("| variable | meaning |\n").unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|')).skip(1);
+    let variables: Vec<_> = rows
+        .flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2))
+        .collect();
+    assert!(variables.len() >= 6, "{variables:?}");
+    let page = text("guest-driver/ofi/fi_mx.7");
+    let (_, environment) = page.split_once(".SH ENVIRONMENT\n").unwrap();
+    for variable in variables {
+        assert!(environment.contains(variable), "{variable}");
+    }
+}
