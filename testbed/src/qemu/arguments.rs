@@ -19,10 +19,11 @@ pub use vnicd_protocol::QUEUE_PAIRS_MAX;
 
 /// Kernel command line of every guest that boots one of Weft's kernels: console on the serial line, restart at a panic,
 /// no mitigations and no clearing of allocated memory (they cost time under TCG and protect nothing here), no
-/// self-tests of ciphers (a sixth of the time that a kernel takes under TCG), and a root file system that may use all
-/// memory instead of half of it.
+/// self-tests of ciphers (a sixth of the time that a kernel takes under TCG), no test whether the timer interrupts (which
+/// panics where a busy machine gives an emulated guest no processor in time), and a root file system that may use all memory
+/// instead of half of it.
 pub const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off init_on_alloc=0 cryptomgr.notests \
-                                       tsc=reliable rootfstype=ramfs";
+                                       no_timer_check tsc=reliable rootfstype=ramfs";
 
 /// The machine of a guest.
 #[derive(Clone, Debug)]
