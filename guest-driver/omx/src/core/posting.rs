@@ -131,7 +131,7 @@ impl Core {
     }
 
     /// Finishes [`Core::begin_immediate_send`]: makes the engine's record of the message, whose request is
-    /// complete, or [is none](NO_REQUEST).
+    /// complete, or [is none](crate::request::NO_REQUEST).
     pub(crate) fn finish_immediate_send(
         &mut self,
         sent: ImmediateSend,
