@@ -9,6 +9,7 @@ pub mod graph;
 pub mod guest_channel;
 mod guest_memory;
 pub mod guest_tools;
+pub mod harness;
 pub mod image;
 mod interrupted;
 pub mod lab;

@@ -1,17 +1,16 @@
-//! Speed comparisons of Weft with its rivals: a harness, and scenarios that plug into it.
+//! Speed comparisons of Weft with its rivals: scenarios that plug into the harness of `testbed`.
 //!
-//! To add a scenario, write a module under `scenarios` that makes a `harness::Plan` (rivals, measurements, bars), implements
-//! `harness::Scenario` (one turn), and gives it a subcommand here.
+//! To add a scenario, write a module under `scenarios` that makes a `testbed::harness::Plan` (rivals, measurements, bars), implements
+//! `testbed::harness::Scenario` (one turn), and gives it a subcommand here.
 
-mod harness;
 mod scenarios;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use testbed::harness::Interrupted;
 
-use harness::Interrupted;
 use scenarios::{dataplane, guests, links, mpi, openmx};
 
 /// The exit status when a bar is missed, or when fewer rounds count than are needed to judge it.

@@ -13,7 +13,7 @@ use weft_vnic_testkit::{
     load,
 };
 
-use crate::harness::{Record, Sample, Stop, Unit, fields};
+use testbed::harness::{Record, Sample, Stop, Unit, fields};
 
 /// Share of a sample without the core that is usual on a quiet machine.
 const DISTURBED_MAX: f64 = 0.02;

@@ -26,7 +26,7 @@ use testbed::{
 };
 use weft_agent::config::{GuestConfig, Interface};
 
-use crate::harness::Stop;
+use testbed::harness::Stop;
 
 /// Names of the guests, and of their ports on `vnicd`.
 pub const NAMES: [&str; 2] = ["n1", "n2"];

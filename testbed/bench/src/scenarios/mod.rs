@@ -1,4 +1,4 @@
-//! The scenarios. Each provides its rivals, measurements and bars to the [harness](crate::harness) and measures on
+//! The scenarios. Each provides its rivals, measurements and bars to the [harness](testbed::harness) and measures on
 //! request.
 
 pub mod dataplane;

@@ -11,8 +11,8 @@ use std::thread;
 use anyhow::{Context, Result, ensure};
 
 use super::Options;
-use crate::harness::Stop;
 use crate::scenarios::forwarder::{Forwarder, vnicd};
+use testbed::harness::Stop;
 
 /// The kinds of forwarder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -14,8 +14,8 @@ use weft_vnic_testkit::{load, pin_thread};
 
 use self::backends::{HugePages, Kind};
 use super::forwarder::{Cores, FRAMES, Forwarder, Guests, ROUND_TRIP, Watch, not_alone, wait};
-use crate::harness::table::{RivalColumn, Style, across, words};
-use crate::harness::{
+use testbed::harness::table::{RivalColumn, Style, across, words};
+use testbed::harness::{
     Bar, Cell, Limit, Measurement, Plan, Record, Report, Sample, Scenario, Stop, Turn, Unit, conclude, fields, run,
     stats, until_stopped,
 };

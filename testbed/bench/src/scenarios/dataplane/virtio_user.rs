@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use weft_vnic_testkit::Service;
 
 use super::Dataplane;
-use crate::harness::Stop;
 use crate::scenarios::forwarder::wait;
+use testbed::harness::Stop;
 
 /// Bursts of 32 frames that each port sends at first; afterwards those frames only circulate. They are few enough for a
 /// ring of 256.

@@ -12,11 +12,11 @@ use testbed::{
 };
 
 use super::{Options, cpu::Cpu};
-use crate::harness::Stop;
 use crate::scenarios::{
     guest_pair::GuestPair,
     iperf3::{DATAGRAM_LEN, Received, received},
 };
+use testbed::harness::Stop;
 
 /// Pause between two pings in seconds: long enough for all processes involved to go to sleep.
 const PING_PAUSE_S: &str = "0.02";

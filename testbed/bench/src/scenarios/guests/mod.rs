@@ -13,18 +13,14 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use testbed::report::chart::short;
 
-pub use self::cpu::{TICK_NS, machine_ns};
 use self::measure::{Part, Rival, Round};
 use super::guest_pair::{GuestPair, NAMES, Second, guest_image};
 use super::iperf3::DATAGRAM_LEN;
-use crate::harness::table::{Style, down};
-use crate::harness::{
+use testbed::harness::table::{Style, down};
+use testbed::harness::{
     Bar, Cell, Limit, Measurement, Pairing, Plan, Record, Report, Sample, Scenario, Stop, Turn, Unit, Weight, conclude,
-    fields, run, stats, until_stopped,
+    fields, others, run, stats, until_stopped,
 };
-
-/// Number of cores used by other programs above which figures are doubtful.
-const OTHERS_MAX: f64 = 0.1;
 
 /// Share by which a guest's clock may be wrong before its figures are doubtful.
 const CLOCK_ERROR_MAX: f64 = 0.01;
@@ -324,11 +320,7 @@ fn report(record: &Record, conditions: &Conditions) -> Report {
             );
         }
     }
-    if *cores_of_others > OTHERS_MAX {
-        text += &format!(
-            "NOT ALONE: other programs used {cores_of_others:.1} cores meanwhile; repeat on a quiet machine.\n"
-        );
-    }
+    text += &others::not_alone(*cores_of_others);
     let conditions = json!({
         "accel": "tcg",
         "qemu": qemu,

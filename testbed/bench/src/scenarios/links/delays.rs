@@ -12,13 +12,13 @@ use testbed::vnicd_client::{
     report::{Direction, LinkChange},
 };
 
-use crate::harness::table::{RivalColumn, Style, across, numbers, words};
-use crate::harness::{
+use crate::scenarios::guest_pair::{GuestPair, NAMES, Second, TRUNK, guest_image};
+use crate::scenarios::iperf3;
+use testbed::harness::table::{RivalColumn, Style, across, numbers, words};
+use testbed::harness::{
     Bar, Cell, Limit, Measurement, Plan, Record, Report, Sample, Scenario, Turn, Unit, conclude, fields, run,
     until_stopped,
 };
-use crate::scenarios::guest_pair::{GuestPair, NAMES, Second, TRUNK, guest_image};
-use crate::scenarios::iperf3;
 
 /// Rounds that it takes to judge a bar.
 const ROUNDS_MIN: u32 = 7;

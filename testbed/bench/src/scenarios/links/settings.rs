@@ -11,12 +11,12 @@ use testbed::vnicd_client::VnicdClient;
 use testbed::vnicd_client::report::{Direction, LinkChange, LinkSettings};
 use weft_vnic_testkit::{load, pin_thread};
 
-use crate::harness::table::{RivalColumn, Style, across, words};
-use crate::harness::{
+use crate::scenarios::forwarder::{Cores, FRAMES, Forwarder, Guests, ROUND_TRIP, not_alone, vnicd};
+use testbed::harness::table::{RivalColumn, Style, across, words};
+use testbed::harness::{
     Bar, Cell, Limit, Measurement, Plan, Record, Report, Sample, Scenario, Stop, Turn, conclude, run, stats,
     until_stopped,
 };
-use crate::scenarios::forwarder::{Cores, FRAMES, Forwarder, Guests, ROUND_TRIP, not_alone, vnicd};
 
 /// Rounds that it takes to judge a bar.
 const ROUNDS_MIN: u32 = 7;

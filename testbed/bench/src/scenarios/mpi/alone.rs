@@ -4,11 +4,7 @@ use std::{fs, time::Instant};
 
 use anyhow::{Context, Result};
 
-use crate::harness::{Record, stats};
-use crate::scenarios::guests::{TICK_NS, machine_ns};
-
-/// Number of cores used by other programs above which figures are doubtful.
-const OTHERS_MAX: f64 = 0.1;
+use testbed::harness::processor_time::{TICK_NS, machine_ns};
 
 /// Watches how much other programs compute while a turn is measured.
 pub struct Watch {
@@ -50,19 +46,6 @@ fn own_ticks(text: &str) -> Option<u64> {
     let times = fields.split_whitespace().skip(11).take(4);
     let times: Vec<u64> = times.map_while(|word| word.parse().ok()).collect();
     (times.len() == 4).then(|| times.iter().sum())
-}
-
-/// Returns the median over all samples of the number of cores that other programs used.
-pub fn cores_of_others(record: &Record) -> f64 {
-    stats::median(record.all().map(|sample| sample.disturbed)).unwrap_or_default()
-}
-
-/// Returns a line about other programs on the cores, if there were any.
-pub fn not_alone(cores_of_others: f64) -> String {
-    if cores_of_others <= OTHERS_MAX {
-        return String::new();
-    }
-    format!("NOT ALONE: other programs used {cores_of_others:.1} cores meanwhile; repeat on a quiet machine.\n")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use super::{plan::Part, results::Row};
-use crate::harness::{Sample, Unit};
+use testbed::harness::{Sample, Unit};
 
 /// The kinds of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::harness::Stop;
 use crate::scenarios::openmx::{Setting, THERE, World, run};
+use testbed::harness::Stop;
 
 /// Names of the hosts, as `mpirun --host` is given them.
 pub const NAMES: [&str; 2] = ["here", "there"];

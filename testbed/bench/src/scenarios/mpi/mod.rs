@@ -22,8 +22,10 @@ use self::hosts::Hosts;
 use self::plan::{LENGTHS, OPERATIONS, Work};
 use self::rival::Rival;
 use super::openmx::enter;
-use crate::harness::table::{Style, Table, bars, figures, numbers, words};
-use crate::harness::{Bar, Cell, Limit, Record, Report, Sample, Scenario, Turn, conclude, fields, run, until_stopped};
+use testbed::harness::table::{Style, Table, bars, figures, numbers, words};
+use testbed::harness::{
+    Bar, Cell, Limit, Record, Report, Sample, Scenario, Turn, conclude, fields, others, run, until_stopped,
+};
 
 /// Compares stock Open MPI over the provider mx with TCP, with libfabric's tcp and with shared memory.
 ///
@@ -159,8 +161,8 @@ fn report(record: &Record, works: &BTreeMap<Cell, Work>, [mpi, libfabric]: &[Str
          each other is of the same round. Two ranks spin, four and more yield. The provider's counters say that it carried the messages.\n",
         record.plan.rounds,
     );
-    let cores_of_others = alone::cores_of_others(record);
-    text += &alone::not_alone(cores_of_others);
+    let cores_of_others = others::cores_of_others(record);
+    text += &others::not_alone(cores_of_others);
     let conditions = json!({ "open_mpi": mpi, "libfabric": libfabric, "cores_of_others": cores_of_others });
     Report {
         text,

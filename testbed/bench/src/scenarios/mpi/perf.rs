@@ -12,8 +12,8 @@ use super::{
     hosts::{Hosts, built},
     launch::last_lines,
 };
-use crate::harness::{Sample, fields, stats::median};
 use crate::scenarios::openmx::HERE;
+use testbed::harness::{Sample, fields, stats::median};
 
 /// Runs of a turn, each with so many messages of which the first ones are not timed, as the rounds of `imb`.
 const RUNS: u32 = 5;

@@ -9,7 +9,7 @@ use super::{
     figure::{Figure, Kind},
     rival::Rival,
 };
-use crate::harness::{Bar, Cell, Limit, Measurement, Plan, Weight, fields};
+use testbed::harness::{Bar, Cell, Limit, Measurement, Plan, Weight, fields};
 
 /// Rounds that it takes to judge a bar.
 const ROUNDS_MIN: u32 = 7;

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
-use crate::harness::fields;
+use testbed::harness::fields;
 
 /// One result of a program, by the names of its fields.
 #[derive(Clone, Debug)]

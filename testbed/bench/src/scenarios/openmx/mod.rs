@@ -18,8 +18,8 @@ use serde_json::json;
 
 use self::work::Work;
 pub use self::world::{HERE, Setting, THERE, World, enter, run};
-use crate::harness::table::{bars, figures};
-use crate::harness::{self, Cell, Record, Report, Sample, Scenario, Turn, conclude, fields, until_stopped};
+use testbed::harness::table::{bars, figures};
+use testbed::harness::{self, Cell, Record, Report, Sample, Scenario, Turn, conclude, fields, until_stopped};
 
 /// Compares Open-MX with TCP and with bare packet sockets over a veth pair between two network namespaces.
 ///

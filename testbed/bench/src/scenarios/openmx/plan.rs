@@ -6,7 +6,7 @@ use super::{
     Options,
     work::{Path, Task, Work},
 };
-use crate::harness::{Bar, Cell, Limit, Measurement, Plan, Weight, fields};
+use testbed::harness::{Bar, Cell, Limit, Measurement, Plan, Weight, fields};
 
 /// Rounds that it takes to judge a bar.
 const ROUNDS_MIN: u32 = 5;

@@ -2,7 +2,7 @@
 //! half as long again for seconds at a time. Rivals measured one after the other would each run on a different machine.
 
 use super::work::{BANDWIDTH_LENGTH, Task, now_ns};
-use crate::harness::stats::median;
+use testbed::harness::stats::median;
 
 /// How many turns each path has in a measurement, and how many transfers there and back a turn has. The first ones of a
 /// turn are not counted, since the caches are filled for another path.

@@ -16,10 +16,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-/// The error that a comparison ends with after a signal.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted")]
-pub struct Interrupted;
+use crate::interrupted::Interrupted;
 
 /// A stop says whether an end was requested, and which processes to end then.
 #[derive(Clone, Debug, Default)]

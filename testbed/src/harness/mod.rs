@@ -4,7 +4,9 @@
 
 mod bar;
 mod json;
+pub mod others;
 mod plan;
+pub mod processor_time;
 mod progress;
 mod record;
 mod rounds;
@@ -14,15 +16,17 @@ pub mod table;
 
 use std::io::{self, Write};
 
+use crate::report::table::print_json;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
-use testbed::report::table::print_json;
 
 pub use bar::{Bar, Limit, Weight};
 pub use plan::{Cell, Measurement, Pairing, Plan, Turn, Unit};
 pub use record::{Record, Sample};
 pub use rounds::{Scenario, run};
-pub use stop::{Interrupted, Stop};
+pub use stop::Stop;
+
+pub use crate::interrupted::Interrupted;
 
 /// A report is how a scenario shows its result.
 pub struct Report {

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use testbed::report::say;
+use crate::report::say;
 
 /// The progress display of a comparison, removed when dropped.
 #[derive(Debug)]
