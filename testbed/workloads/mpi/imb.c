@@ -5,6 +5,7 @@
 //
 // Each size is measured in several rounds. The time of a round is the mean over its repetitions and over the ranks; the
 // table shows the least, the median and the greatest of the rounds, because one mean hides what the machine did meanwhile.
+// Before a size is measured, each pattern is carried out once with bytes that are checked where they arrive.
 #define _POSIX_C_SOURCE 200809L
 
 #include <mpi.h>
@@ -26,6 +27,27 @@ typedef struct group {
     char *in;
 } group;
 
+// What a rank has in its buffer after a pattern was carried out once, with rank 0 as root.
+typedef enum result {
+    // Nothing that is checked.
+    NOTHING,
+    // In `in`, the message of the other rank, of the left or of the right neighbour.
+    OF_OTHER,
+    OF_LEFT,
+    OF_RIGHT,
+    // In `in`, the sums over all ranks: at each rank, or at the root.
+    SUMS,
+    SUMS_AT_ROOT,
+    // In `in`, the messages of all ranks in their order: at each rank, or at the root.
+    OF_ALL,
+    OF_ALL_AT_ROOT,
+    // In `in`, the part of the root's buffer that belongs to this rank, or such a part of each rank.
+    PART_OF_ROOT,
+    PARTS_OF_ALL,
+    // In `out`, the message of the root.
+    COPY_OF_ROOT,
+} result;
+
 typedef struct benchmark {
     const char *name;
     // Carries out the pattern so many times.
@@ -37,6 +59,7 @@ typedef struct benchmark {
     // In how many operations of the pattern a message crosses.
     int operations;
     bool has_sizes;
+    result result;
 } benchmark;
 
 static void ping_pong(const group *g, int repetitions) {
@@ -131,12 +154,18 @@ static void barrier(const group *g, int repetitions) {
 }
 
 static const benchmark BENCHMARKS[] = {
-    {"PingPong", ping_pong, true, 1, 2, true},      {"PingPing", ping_ping, true, 1, 1, true},
-    {"SendRecv", send_recv, false, 2, 1, true},     {"Exchange", exchange, false, 4, 1, true},
-    {"Allreduce", allreduce, false, 0, 1, true},    {"Reduce", reduce, false, 0, 1, true},
-    {"Allgather", allgather, false, 0, 1, true},    {"Gather", gather, false, 0, 1, true},
-    {"Scatter", scatter, false, 0, 1, true},        {"Alltoall", alltoall, false, 0, 1, true},
-    {"Bcast", bcast, false, 0, 1, true},            {"Barrier", barrier, false, 0, 1, false},
+    {"PingPong", ping_pong, true, 1, 2, true, OF_OTHER},
+    {"PingPing", ping_ping, true, 1, 1, true, OF_OTHER},
+    {"SendRecv", send_recv, false, 2, 1, true, OF_LEFT},
+    {"Exchange", exchange, false, 4, 1, true, OF_RIGHT},
+    {"Allreduce", allreduce, false, 0, 1, true, SUMS},
+    {"Reduce", reduce, false, 0, 1, true, SUMS_AT_ROOT},
+    {"Allgather", allgather, false, 0, 1, true, OF_ALL},
+    {"Gather", gather, false, 0, 1, true, OF_ALL_AT_ROOT},
+    {"Scatter", scatter, false, 0, 1, true, PART_OF_ROOT},
+    {"Alltoall", alltoall, false, 0, 1, true, PARTS_OF_ALL},
+    {"Bcast", bcast, false, 0, 1, true, COPY_OF_ROOT},
+    {"Barrier", barrier, false, 0, 1, false, NOTHING},
 };
 enum { BENCHMARK_COUNT = sizeof BENCHMARKS / sizeof BENCHMARKS[0] };
 
@@ -244,6 +273,98 @@ static summary summarize(double *values, int count) {
     return (summary){values[0], (values[(count - 1) / 2] + values[count / 2]) / 2, values[count - 1]};
 }
 
+// The byte at a place of a rank's message.
+static char byte_of(int rank, int place) {
+    return (char)(1 + rank * 41 + place % 251);
+}
+
+// The number at a place of what a rank adds; sums of them are exact.
+static float number_of(int rank, int place) {
+    return (float)(rank + place % 1021);
+}
+
+// Whether `count` bytes at `found` are those of a rank from a place on.
+static bool are_bytes(const char *found, int count, int rank, int place) {
+    for (int i = 0; i < count; i++) {
+        if (found[i] != byte_of(rank, place + i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool are_sums(const group *g) {
+    const float *found = (const float *)(const void *)g->in;
+    for (int i = 0; i < g->size / (int)sizeof(float); i++) {
+        float sum = 0;
+        for (int rank = 0; rank < g->ranks; rank++) {
+            sum += number_of(rank, i);
+        }
+        if (found[i] != sum) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool are_all(const group *g, bool parts) {
+    for (int rank = 0; rank < g->ranks; rank++) {
+        if (!are_bytes(g->in + (long)rank * g->size, g->size, rank, parts ? g->rank * g->size : 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_right(result result, const group *g) {
+    switch (result) {
+    case OF_OTHER:
+        return are_bytes(g->in, g->size, 1 - g->rank, 0);
+    case OF_LEFT:
+        return are_bytes(g->in, g->size, (g->rank + g->ranks - 1) % g->ranks, 0);
+    case OF_RIGHT:
+        return are_bytes(g->in, g->size, (g->rank + 1) % g->ranks, 0);
+    case SUMS:
+        return are_sums(g);
+    case SUMS_AT_ROOT:
+        return g->rank != 0 || are_sums(g);
+    case OF_ALL:
+        return are_all(g, false);
+    case OF_ALL_AT_ROOT:
+        return g->rank != 0 || are_all(g, false);
+    case PART_OF_ROOT:
+        return are_bytes(g->in, g->size, 0, g->rank * g->size);
+    case PARTS_OF_ALL:
+        return are_all(g, true);
+    case COPY_OF_ROOT:
+        return are_bytes(g->out, g->size, 0, 0);
+    case NOTHING:
+        break;
+    }
+    return true;
+}
+
+// Carries the pattern out once, with bytes that are checked where they arrive.
+static void verify(const benchmark *benchmark, const group *g) {
+    int bytes = g->size * g->ranks;
+    bool is_sum = benchmark->result == SUMS || benchmark->result == SUMS_AT_ROOT;
+    for (int i = 0; i < bytes && !is_sum; i++) {
+        g->out[i] = byte_of(g->rank, i);
+    }
+    for (int i = 0; i < g->size / (int)sizeof(float) && is_sum; i++) {
+        ((float *)(void *)g->out)[i] = number_of(g->rank, i);
+    }
+    memset(g->in, 0, (size_t)bytes);
+    benchmark->run(g, 1);
+    if (!is_right(benchmark->result, g)) {
+        fprintf(stderr, "imb: %s with %d bytes: rank %d received something else than was sent\n", benchmark->name, g->size,
+                g->rank);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    // Measured sums begin with zeros, so that they stay numbers.
+    memset(g->out, 0, (size_t)bytes);
+}
+
 // The mean over the ranks of the time of one operation, in µs.
 static double time_us(const benchmark *benchmark, const group *group, int repetitions) {
     MPI_Barrier(group->comm);
@@ -298,6 +419,7 @@ static void print_header(const benchmark *benchmark, int ranks) {
 
 static void measure(const benchmark *benchmark, const group *group) {
     double times[MOST_ROUNDS];
+    verify(benchmark, group);
     int repetitions = calibrate(benchmark, group);
     for (int round = 0; round < options.rounds; round++) {
         times[round] = time_us(benchmark, group, repetitions);
