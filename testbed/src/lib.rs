@@ -15,6 +15,7 @@ mod interrupted;
 pub mod lab;
 pub mod lab_file;
 mod log_tail;
+pub mod mpi;
 pub(crate) mod prepare;
 pub mod programs;
 pub mod qemu;

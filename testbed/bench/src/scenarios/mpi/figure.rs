@@ -2,8 +2,12 @@
 
 use anyhow::{Context, Result};
 
-use super::{plan::Part, results::Row};
-use testbed::harness::{Sample, Unit};
+use testbed::{
+    harness::{Sample, Unit},
+    mpi::imb::{Row, length_text},
+};
+
+use super::plan::Part;
 
 /// The kinds of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,15 +28,6 @@ pub struct Figure {
     pub part: Part,
     pub mtu: usize,
     pub kind: Kind,
-}
-
-/// Returns a length as tables show it.
-pub fn length_text(bytes: usize) -> String {
-    match bytes {
-        0..0x400 => format!("{bytes} B"),
-        0x400..0x10_0000 => format!("{} KiB", bytes >> 10),
-        _ => format!("{} MiB", bytes >> 20),
-    }
 }
 
 impl Figure {

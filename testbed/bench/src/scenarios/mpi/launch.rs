@@ -8,9 +8,10 @@ use super::{
     figure::Figure,
     hosts::{Hosts, NAMES, built},
     plan::Part,
-    results::{self, Row},
+    results,
     rival::Rival,
 };
+use testbed::mpi::imb::{self, Row};
 
 /// Time that `mpirun` may take, in seconds.
 const PATIENCE_S: &str = "300";
@@ -112,7 +113,7 @@ pub fn measure(hosts: &Hosts, rival: Rival, figures: &[Figure], memory_ranks: us
     }
     let rows = match part {
         Part::Memory => results::of_memory(&String::from_utf8_lossy(&output.stdout))?,
-        _ => results::of_imb(&fs::read_to_string(&json).context("imb wrote no result")?)?,
+        _ => imb::rows(&fs::read_to_string(&json).context("imb wrote no result")?)?,
     };
     if rival.is_mx() {
         let said = fs::read_to_string(&statistics).unwrap_or_default();

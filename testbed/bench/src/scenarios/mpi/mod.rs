@@ -17,7 +17,6 @@ use clap::Args;
 use serde_json::json;
 
 use self::alone::Watch;
-use self::figure::length_text;
 use self::hosts::Hosts;
 use self::plan::{LENGTHS, OPERATIONS, Work};
 use self::rival::Rival;
@@ -26,6 +25,7 @@ use testbed::harness::table::{Style, Table, bars, figures, numbers, words};
 use testbed::harness::{
     Bar, Cell, Limit, Record, Report, Sample, Scenario, Turn, conclude, fields, others, run, until_stopped,
 };
+use testbed::mpi::imb::length_text;
 
 /// Compares stock Open MPI over the provider mx with TCP, with libfabric's tcp and with shared memory.
 ///

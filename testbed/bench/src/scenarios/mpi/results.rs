@@ -1,48 +1,12 @@
 //! What the programs report: the JSON of `imb`, the table of `memory`, and the statistics of the provider.
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use testbed::harness::fields;
-
-/// One result of a program, by the names of its fields.
-#[derive(Clone, Debug)]
-pub struct Row(Map<String, Value>);
-
-impl Row {
-    /// Returns the field of this name where it is a number.
-    pub fn number(&self, name: &str) -> Option<f64> {
-        self.0.get(name)?.as_f64()
-    }
-
-    /// Returns the name of what was measured.
-    pub fn benchmark(&self) -> &str {
-        self.0.get("benchmark").and_then(Value::as_str).unwrap_or_default()
-    }
-
-    /// Returns the length of the messages.
-    pub fn bytes(&self) -> f64 {
-        self.number("bytes").unwrap_or_default()
-    }
-
-    /// Returns all fields.
-    pub const fn fields(&self) -> &Map<String, Value> {
-        &self.0
-    }
-
-    /// Counts the operations that were timed.
-    fn operations(&self) -> u64 {
-        let count = |name| self.0.get(name).and_then(Value::as_u64).unwrap_or(1);
-        count("repetitions") * count("rounds")
-    }
-}
-
-/// Parses the file that `imb --json` writes.
-pub fn of_imb(text: &str) -> Result<Vec<Row>> {
-    let rows: Vec<Map<String, Value>> = serde_json::from_str(text).context("imb wrote no JSON")?;
-    ensure!(!rows.is_empty(), "imb measured nothing");
-    Ok(rows.into_iter().map(Row).collect())
-}
+use testbed::{
+    harness::fields,
+    mpi::{Carried, imb::Row},
+};
 
 /// Parses what `memory` prints: the means over its ranks are the last line of a table.
 pub fn of_memory(text: &str) -> Result<Vec<Row>> {
@@ -71,38 +35,19 @@ pub fn of_memory(text: &str) -> Result<Vec<Row>> {
         "peers_hwm_kib": peers_hwm,
         "per_peer_kib": difference as f64 / (ranks - 1) as f64,
     });
-    Ok(vec![Row(fields(row))])
-}
-
-/// What the provider carried for one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Carried {
-    sent: u64,
-    received: u64,
-}
-
-impl Carried {
-    fn of(line: &str) -> Option<Self> {
-        let value = |name: &str| {
-            let mut words = line.split_whitespace();
-            words.find_map(|word| word.strip_prefix(name)?.parse().ok())
-        };
-        Some(Self {
-            sent: value("sent_messages=")?,
-            received: value("received_messages=")?,
-        })
-    }
+    Ok(vec![Row::new(fields(row))])
 }
 
 /// Fails unless the provider carried messages of every rank, and as many as the operations that were timed take.
 pub fn check_carried(statistics: &str, ranks: usize, rows: &[Row]) -> Result<()> {
-    let carried: Vec<_> = statistics.lines().filter_map(Carried::of).collect();
-    let used = carried.iter().filter(|rank| rank.sent > 0 && rank.received > 0).count();
+    let carried = Carried::of_node("", statistics);
+    let is_used = |rank: &&Carried| rank.sent_messages > 0 && rank.received_messages > 0;
+    let used = carried.iter().filter(is_used).count();
     ensure!(
         used == ranks,
         "the provider mx carried messages of {used} ranks where {ranks} ran: something else was measured"
     );
-    let sent: u64 = carried.iter().map(|rank| rank.sent).sum();
+    let sent: u64 = carried.iter().map(|rank| rank.sent_messages).sum();
     let expected: u64 = rows.iter().map(Row::operations).sum();
     ensure!(
         sent >= expected,
@@ -113,6 +58,8 @@ pub fn check_carried(statistics: &str, ranks: usize, rows: &[Row]) -> Result<()>
 
 #[cfg(test)]
 mod tests {
+    use testbed::mpi::imb;
+
     use super::*;
     use crate::scenarios::mpi::figure::{Figure, Kind};
     use crate::scenarios::mpi::plan::Part;
@@ -132,7 +79,7 @@ mod tests {
 
     #[test]
     fn figures_are_found_in_the_json_of_imb() {
-        let rows = of_imb(IMB).unwrap();
+        let rows = imb::rows(IMB).unwrap();
         let value = |part, kind| figure(part, kind).sample(&rows).unwrap().value;
         let time = |benchmark, bytes| Kind::Time { benchmark, bytes };
         assert_eq!(value(Part::PingPong, time("PingPong", 0)), 2250.0);
@@ -147,7 +94,7 @@ mod tests {
             missing.unwrap_err().to_string(),
             "the result of Bcast at 16 bytes is missing"
         );
-        assert!(of_imb("").is_err() && of_imb("[]").is_err());
+        assert!(imb::rows("").is_err() && imb::rows("[]").is_err());
     }
 
     #[test]
@@ -167,25 +114,25 @@ mod tests {
 
     #[test]
     fn messages_that_the_provider_did_not_carry_are_noticed() {
-        let rows = of_imb(IMB).unwrap();
-        let line = |sent, received| {
+        let rows = imb::rows(IMB).unwrap();
+        let line = |process, sent, received| {
             format!(
-                "mx process=7 endpoint=02:00:00:00:0a:01/0 sent_messages={sent} sent_bytes=9 received_messages={received} \
+                "mx process={process} endpoint=02:00:00:00:0a:01/0 sent_messages={sent} sent_bytes=9 received_messages={received} \
                  received_bytes=9 resent_messages=0\n"
             )
         };
         // 1000 × 5, 30 × 5, 100 × 3 and 15 of each rank.
         let check = |statistics: String| check_carried(&statistics, 2, &rows).map_err(|error| error.to_string());
-        check(line(2740, 2740) + &line(2740, 2740)).unwrap();
+        check(line(7, 2740, 2740) + &line(8, 2740, 2740)).unwrap();
         for (statistics, sentence) in [
             (String::new(), "carried messages of 0 ranks where 2 ran"),
-            (line(9000, 9000), "carried messages of 1 ranks where 2 ran"),
+            (line(7, 9000, 9000), "carried messages of 1 ranks where 2 ran"),
             (
-                line(9000, 0) + &line(9000, 9000),
+                line(7, 9000, 0) + &line(8, 9000, 9000),
                 "carried messages of 1 ranks where 2 ran",
             ),
             (
-                line(2739, 2740) + &line(2740, 2740),
+                line(7, 2739, 2740) + &line(8, 2740, 2740),
                 "carried 5479 messages where 5480 operations",
             ),
         ] {
