@@ -4,7 +4,7 @@
 use clap::Parser;
 
 use super::{
-    capture, check,
+    bench, capture, check,
     common::{CommonOptions, NoArgs, NodesArgs, act, here_as_json, show, verb_list},
     completion, console, cp, demo, exec, graph, inventory, lab, link, logs, mpirun, nic, node, pingall, switch, trunk,
 };
@@ -14,6 +14,7 @@ Exit codes:
   0    done
   1    failed; one sentence on standard error says why
   2    the command line or the lab file has a mistake
+  3    bench: the bar is missed, or there were too few rounds to judge it
   125  exec: weft itself failed; otherwise exec ends with the command's own status
        (126: it cannot be started, 127: it was not found); mpirun ends with the program's status
   130  interrupted";
@@ -75,6 +76,8 @@ verb_list! {
         Save(lab::save::SaveArgs) => lab::save::run,
         Clean(lab::clean::CleanArgs) => lab::clean::run,
         Demo(demo::DemoArgs) => demo::run,
+        #[command(subcommand)]
+        Bench(bench::BenchVerb) => bench::BenchVerb::run,
         Completion(completion::CompletionArgs) => completion::run,
     }
 }

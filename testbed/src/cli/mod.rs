@@ -3,6 +3,7 @@
 //! arguments, its help, its action and its output; a verb whose arguments others have too has its help in the list of
 //! verbs.
 
+mod bench;
 mod capture;
 mod check;
 mod command_line;

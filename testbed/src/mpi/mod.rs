@@ -1,8 +1,8 @@
 //! MPI in the nodes of a lab: how the implementations of the image `mpi` start ranks over a transport, what the libfabric provider
-//! says that it carried, and what `imb` measured.
+//! says that it carried, what `imb` measured, and the comparison of the provider with TCP.
 
 mod carried;
-
+pub(crate) mod comparison;
 pub mod imb;
 mod launch;
 

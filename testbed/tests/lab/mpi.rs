@@ -7,10 +7,11 @@ use std::{
     process::{Command, Output},
 };
 
+use rustix::process::Signal;
 use serde_json::Value;
 use testbed::image::Cache;
 
-use crate::support::World;
+use crate::support::{World, eventually, signal};
 
 /// A lab like `testbed/experiments/mpi-4.toml`, with programs in place of its folder: Debian's smaller kernel boots faster.
 const LAB: &str = r#"
@@ -152,6 +153,59 @@ fn m_om9_open_mpi_and_mpich_run_in_guests_over_the_provider_and_nothing_else() {
     assert_eq!(heard.matches("mx process=").count(), 2, "{heard}");
 
     everything_else_is_refused(&world);
+    a_comparison_shows_both_transports_and_leaves_nothing(&world);
+}
+
+/// Checks a short `weft bench mpi` and one that is interrupted: figures of both transports, and nothing left in the nodes.
+fn a_comparison_shows_both_transports_and_leaves_nothing(world: &World) {
+    let imb = world.dir.path().join("programs/open/imb");
+    let bench = |more: &[&str]| {
+        let args = ["--json", "bench", "mpi", "--lab", "mpi", "--imb", imb.to_str().unwrap()];
+        let args: Vec<_> = args
+            .into_iter()
+            .chain(more.iter().copied())
+            .map(str::to_owned)
+            .collect();
+        args
+    };
+    let nothing_is_left = || {
+        for node in ["n1", "n2", "n3", "n4"] {
+            let left = world.guest(node, "ls -d /tmp/weft-* 2>/dev/null; pgrep imb; true");
+            assert_eq!(left, "", "{node}");
+        }
+    };
+    let short = bench(&[
+        "--rounds",
+        "1",
+        "--operations",
+        "PingPong,Barrier",
+        "--sizes",
+        "0,65536",
+    ]);
+    let output = world.run(&short.iter().map(String::as_str).collect::<Vec<_>>());
+    let heard = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        output.status.code(),
+        Some(3),
+        "one pair is too few for a verdict: {heard}"
+    );
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<_> = shown["measurements"].as_array().unwrap().iter().collect();
+    assert_eq!(names.len(), 3, "{shown}");
+    for measured in names {
+        for rival in measured["rivals"].as_array().unwrap() {
+            assert!(rival["median"].as_f64().unwrap() > 0.0, "{measured}");
+        }
+    }
+    assert_eq!(shown["bars"][0]["met"], Value::Null, "{shown}");
+    nothing_is_left();
+
+    let long = bench(&["--rounds", "100", "--operations", "PingPong"]);
+    let mut child = world.spawn(&long.iter().map(String::as_str).collect::<Vec<_>>());
+    eventually("ranks of imb", || world.guest("n2", "pgrep imb; true") != "");
+    signal(child.id() as i32, Signal::INT);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    nothing_is_left();
 }
 
 /// Checks that a program that does not use the provider is no success, and that a program's own failure is passed on.

@@ -1,0 +1,12 @@
+//! `weft bench`: compares the speed of what a lab can do with that of its rivals.
+
+mod mpi;
+
+use super::common::{CommonOptions, verb_list};
+
+verb_list! {
+    /// Compare speeds in guests.
+    BenchVerb {
+        Mpi(mpi::BenchMpiArgs) => mpi::run,
+    }
+}
