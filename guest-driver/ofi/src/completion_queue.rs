@@ -3,13 +3,14 @@
 use std::{
     collections::VecDeque,
     ffi::{c_char, c_int, c_void},
+    mem::MaybeUninit,
     ptr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::{abi::*, bound::BoundEndpoints, domain::Domain, lock::Lock, object};
@@ -23,6 +24,10 @@ const ENTRY_LEN_MAX: usize = size_of::<FiCqTaggedEntry>();
 /// After so many reads that find nothing, some tens of microseconds, each further one lets other processes run: with more
 /// ranks than processors the message comes from one of them, and not every MPI lets others run while it sends.
 const SPIN_READS: u32 = 256;
+/// After so many reads in a row in which others ran, and nothing came, the thread sleeps in each further one.
+const CROWDED_READS: u32 = 16;
+/// A sleeping thread checks so often for what its endpoint does not know of, such as an MPI implementation's own shared memory.
+const CROWDED_SLEEP: Duration = Duration::from_millis(1);
 
 /// An operation that is over.
 #[derive(Clone, Copy)]
@@ -132,15 +137,34 @@ impl CompletionQueue {
         if taken == -FI_EAGAIN as isize {
             // Threads may miss counts of each other's: it is a rule of thumb.
             let empty_reads = self.empty_reads.load(Ordering::Relaxed);
-            if empty_reads >= SPIN_READS {
-                thread::yield_now();
-            } else {
+            if empty_reads < SPIN_READS {
                 self.empty_reads.store(empty_reads + 1, Ordering::Relaxed);
+                return taken;
             }
+            self.let_others_run(empty_reads);
         } else {
             self.empty_reads.store(0, Ordering::Relaxed);
         }
         taken
+    }
+
+    /// Lets other processes run. Where there are some, again and again, the thread sleeps: processes that only yield to each
+    /// other keep those that they wait for, and the kernel's own, from running.
+    fn let_others_run(&self, empty_reads: u32) {
+        let before = context_switches();
+        thread::yield_now();
+        if context_switches() == before {
+            self.empty_reads.store(SPIN_READS, Ordering::Relaxed);
+        } else if empty_reads < SPIN_READS + CROWDED_READS {
+            self.empty_reads.store(empty_reads + 1, Ordering::Relaxed);
+        } else {
+            let mut waiter = self.endpoints.waiter();
+            waiter.prepare();
+            self.endpoints.progress();
+            if self.entries.lock().is_empty() {
+                waiter.sleep(Some(CROWDED_SLEEP));
+            }
+        }
     }
 
     /// # Safety
@@ -163,6 +187,17 @@ impl CompletionQueue {
             waiter.sleep(limit);
         }
     }
+}
+
+/// Returns how often another thread ran in place of this one.
+fn context_switches() -> libc::c_long {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the structure is this function's, and all zeros are one.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_nvcsw + usage.ru_nivcsw
 }
 
 #[repr(C)]
@@ -350,4 +385,16 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     // SAFETY: `open` made it, and the program closes it once. Endpoints that are bound to the queue keep it.
     drop(unsafe { Box::from_raw(fid.cast::<Object>()) });
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_slept_let_others_run() {
+        let before = context_switches();
+        thread::sleep(Duration::from_millis(1));
+        assert!(context_switches() > before);
+    }
 }
