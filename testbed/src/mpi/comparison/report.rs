@@ -22,13 +22,11 @@ pub(super) struct Conditions {
     pub variables: Vec<(String, String)>,
 }
 
-impl Mpi {
-    /// Names the implementation and what it uses in place of the provider.
-    const fn described(self) -> [&'static str; 2] {
-        match self {
-            Self::Open => ["Open MPI", "its own TCP"],
-            Self::Mpich => ["MPICH", "libfabric's provider tcp"],
-        }
+/// Names an implementation and what it uses in place of the provider.
+const fn described(mpi: Mpi) -> [&'static str; 2] {
+    match mpi {
+        Mpi::Open => ["Open MPI", "its own TCP"],
+        Mpi::Mpich => ["MPICH", "libfabric's provider tcp"],
     }
 }
 
@@ -83,7 +81,7 @@ pub(super) fn report(record: &Record, conditions: &Conditions, figures: &[Figure
     let mut text = across(record, Style::Framed, &labels, &columns, MX).to_string();
     text += &gains(record, figures).to_string();
     text += &latency(record, figures).unwrap_or_default();
-    let [mpi, tcp] = conditions.mpi.described();
+    let [mpi, tcp] = described(conditions.mpi);
     let Conditions {
         ranks,
         nodes,
