@@ -202,7 +202,7 @@ fn a_comparison_shows_both_transports_and_leaves_nothing(world: &World) {
 
     let long = bench(&["--rounds", "100", "--operations", "PingPong"]);
     let mut child = world.spawn(&long.iter().map(String::as_str).collect::<Vec<_>>());
-    eventually("ranks of imb", || world.guest("n2", "pgrep imb; true") != "");
+    eventually("ranks of imb", || !world.guest("n2", "pgrep imb; true").is_empty());
     signal(child.id() as i32, Signal::INT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     nothing_is_left();
