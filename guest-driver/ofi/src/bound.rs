@@ -9,8 +9,6 @@ use std::{
     time::Duration,
 };
 
-use crate::lock::{Lock, Threads};
-
 /// What can make progress.
 pub(crate) trait Progress: Send + Sync {
     /// Makes progress, unless another thread makes it just now.
@@ -27,10 +25,9 @@ pub(crate) trait Progress: Send + Sync {
 }
 
 /// The endpoints that are bound to an object.
+#[derive(Default)]
 pub(crate) struct BoundEndpoints {
-    list: Lock<Vec<Arc<dyn Progress>>>,
-    /// The list for threads that wait or wake others: these do so at any time.
-    wakeable: Mutex<Vec<Arc<dyn Progress>>>,
+    list: Mutex<Vec<Arc<dyn Progress>>>,
     /// The threads that wait for something to happen to the object.
     waiting: AtomicU32,
 }
@@ -46,7 +43,7 @@ pub(crate) struct Waiter<'a> {
 impl Waiter<'_> {
     /// Begins to wait, or goes on: the object is to be looked at next, and what happens to it later is not missed.
     pub(crate) fn prepare(&mut self) {
-        self.on = match self.endpoints.wakeable().as_slice() {
+        self.on = match self.endpoints.list().as_slice() {
             [one] => Some((Arc::clone(one), one.wakes())),
             _ => None,
         };
@@ -68,40 +65,29 @@ impl Drop for Waiter<'_> {
 }
 
 impl BoundEndpoints {
-    /// Makes an empty list for an object that is used by these threads.
-    pub(crate) const fn new(threads: Threads) -> Self {
-        Self {
-            list: Lock::new(threads, Vec::new()),
-            wakeable: Mutex::new(Vec::new()),
-            waiting: AtomicU32::new(0),
-        }
-    }
-
-    fn wakeable(&self) -> MutexGuard<'_, Vec<Arc<dyn Progress>>> {
-        self.wakeable.lock().unwrap_or_else(PoisonError::into_inner)
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<dyn Progress>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an endpoint, unless it is there.
     pub(crate) fn add(&self, endpoint: &Arc<dyn Progress>) {
-        let mut endpoints = self.list.lock();
+        let mut endpoints = self.list();
         if !endpoints.iter().any(|other| Arc::ptr_eq(other, endpoint)) {
             endpoints.push(Arc::clone(endpoint));
         }
-        self.wakeable().clone_from(&endpoints);
+        drop(endpoints);
         // A thread that sleeps on one of them is to see to the others, too.
         self.wake();
     }
 
     /// Removes an endpoint that is closed.
     pub(crate) fn remove(&self, endpoint: &Arc<dyn Progress>) {
-        let mut endpoints = self.list.lock();
-        endpoints.retain(|other| !Arc::ptr_eq(other, endpoint));
-        self.wakeable().clone_from(&endpoints);
+        self.list().retain(|other| !Arc::ptr_eq(other, endpoint));
     }
 
     /// Makes progress, unless another thread makes it just now.
     pub(crate) fn progress(&self) {
-        if let Some(endpoints) = self.list.try_lock() {
+        if let Ok(endpoints) = self.list.try_lock() {
             for endpoint in &*endpoints {
                 endpoint.progress();
             }
@@ -124,7 +110,7 @@ impl BoundEndpoints {
 
     /// Ends the waiting of other threads.
     pub(crate) fn wake(&self) {
-        for endpoint in &*self.wakeable() {
+        for endpoint in &*self.list() {
             endpoint.wake();
         }
     }

@@ -6,20 +6,17 @@ use std::{
     mem::MaybeUninit,
     ptr,
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use crate::{abi::*, bound::BoundEndpoints, domain::Domain, lock::Lock, object};
+use crate::{abi::*, bound::BoundEndpoints, domain::Domain, object};
 
 /// Since this version of the interface an error entry has a length of error data.
 const ERR_DATA_SIZE_SINCE: u32 = fi_version(1, 5);
-
-/// The bytes of an entry in the fullest format.
-const ENTRY_LEN_MAX: usize = size_of::<FiCqTaggedEntry>();
 
 /// After so many reads that find nothing, some tens of microseconds, each further one lets other processes run: with more
 /// ranks than processors the message comes from one of them, and not every MPI lets others run while it sends.
@@ -55,9 +52,7 @@ pub(crate) struct CompletionQueue {
     /// The bytes of an entry in the format that the program chose.
     entry_len: usize,
     api_version: u32,
-    entries: Lock<VecDeque<Completion>>,
-    /// The number of entries, for readers that would find none.
-    count: AtomicUsize,
+    entries: Mutex<VecDeque<Completion>>,
     pub(crate) endpoints: BoundEndpoints,
     /// A thread that waits is to return.
     signalled: AtomicBool,
@@ -66,27 +61,16 @@ pub(crate) struct CompletionQueue {
 }
 
 impl CompletionQueue {
+    fn entries(&self) -> MutexGuard<'_, VecDeque<Completion>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Adds what an endpoint has completed.
     pub(crate) fn push(&self, completion: Completion, endpoint: &omx::Endpoint) {
-        let mut entries = self.entries.lock();
-        entries.push_back(completion);
-        self.count.store(entries.len(), Ordering::Release);
-        drop(entries);
+        self.entries().push_back(completion);
         if self.endpoints.has_waiters() {
             endpoint.wakeup();
         }
-    }
-
-    /// Takes entries as [`Self::take`] does, without the lock if there are none.
-    ///
-    /// # Safety
-    /// As [`Self::take`].
-    unsafe fn take_if_any(&self, out: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return -FI_EAGAIN as isize;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.take(out, count, sources) }
     }
 
     /// Writes up to `count` entries, those before the first failure.
@@ -94,7 +78,7 @@ impl CompletionQueue {
     /// # Safety
     /// `out` has room for so many entries of the queue's format, `sources` for so many numbers or is null.
     unsafe fn take(&self, out: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
-        let mut entries = self.entries.lock();
+        let mut entries = self.entries();
         let mut taken = 0;
         while taken < count {
             let Some(completion) = entries.pop_front_if(|completion| completion.failure.is_none()) else {
@@ -103,19 +87,13 @@ impl CompletionQueue {
             // SAFETY: the caller's promise; every format is the beginning of the fullest one.
             unsafe {
                 let place = out.cast::<u8>().add(taken * self.entry_len);
-                let entry = (&raw const completion.entry).cast::<u8>();
-                match self.entry_len {
-                    // The fullest format, in one move.
-                    ENTRY_LEN_MAX => ptr::copy_nonoverlapping(entry, place, ENTRY_LEN_MAX),
-                    len => ptr::copy_nonoverlapping(entry, place, len),
-                }
+                ptr::copy_nonoverlapping((&raw const completion.entry).cast(), place, self.entry_len);
                 if !sources.is_null() {
                     sources.add(taken).write(completion.source);
                 }
             }
             taken += 1;
         }
-        self.count.store(entries.len(), Ordering::Release);
         match entries.front() {
             _ if taken > 0 => taken as isize,
             Some(completion) if completion.failure.is_some() => -FI_EAVAIL as isize,
@@ -127,13 +105,13 @@ impl CompletionQueue {
     /// As [`Self::take`].
     unsafe fn read(&self, out: *mut c_void, count: usize, sources: *mut FiAddr) -> isize {
         // SAFETY: the caller's promise.
-        let taken = unsafe { self.take_if_any(out, count, sources) };
+        let taken = unsafe { self.take(out, count, sources) };
         if taken != -FI_EAGAIN as isize {
             return taken;
         }
         self.endpoints.progress();
         // SAFETY: as above.
-        let taken = unsafe { self.take_if_any(out, count, sources) };
+        let taken = unsafe { self.take(out, count, sources) };
         if taken == -FI_EAGAIN as isize {
             // Threads may miss counts of each other's: it is a rule of thumb.
             let empty_reads = self.empty_reads.load(Ordering::Relaxed);
@@ -161,7 +139,7 @@ impl CompletionQueue {
             let mut waiter = self.endpoints.waiter();
             waiter.prepare();
             self.endpoints.progress();
-            if self.entries.lock().is_empty() {
+            if self.entries().is_empty() {
                 waiter.sleep(Some(CROWDED_SLEEP));
             }
         }
@@ -251,7 +229,7 @@ pub(crate) unsafe extern "C" fn open(
         FI_CQ_FORMAT_CONTEXT => 8,
         FI_CQ_FORMAT_MSG => 24,
         FI_CQ_FORMAT_DATA => 40,
-        FI_CQ_FORMAT_TAGGED => ENTRY_LEN_MAX,
+        FI_CQ_FORMAT_TAGGED => size_of::<FiCqTaggedEntry>(),
         _ => return -FI_ENOSYS,
     };
     // SAFETY: the caller's promise.
@@ -268,9 +246,8 @@ pub(crate) unsafe extern "C" fn open(
         queue: Arc::new(CompletionQueue {
             entry_len,
             api_version: domain.api_version(),
-            entries: Lock::new(domain.threads(), VecDeque::new()),
-            count: AtomicUsize::new(0),
-            endpoints: BoundEndpoints::new(domain.threads()),
+            entries: Mutex::default(),
+            endpoints: BoundEndpoints::default(),
             signalled: AtomicBool::new(false),
             empty_reads: AtomicU32::new(0),
         }),
@@ -323,12 +300,11 @@ unsafe extern "C" fn sreadfrom(
 unsafe extern "C" fn readerr(cq: *mut FidCq, out: *mut FiCqErrEntry, _flags: u64) -> isize {
     // SAFETY: libfabric's promise for this call.
     let queue = unsafe { queue(cq) };
-    let mut entries = queue.entries.lock();
+    let mut entries = queue.entries();
     let Some((completion, failure)) = entries.front().and_then(|front| Some((*front, front.failure?))) else {
         return -FI_EAGAIN as isize;
     };
     entries.pop_front();
-    queue.count.store(entries.len(), Ordering::Release);
     drop(entries);
     let entry = completion.entry;
     // SAFETY: as above. The fields are written one by one: a program of an old version has no room for the last ones.
@@ -385,16 +361,4 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     // SAFETY: `open` made it, and the program closes it once. Endpoints that are bound to the queue keep it.
     drop(unsafe { Box::from_raw(fid.cast::<Object>()) });
     0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_that_slept_let_others_run() {
-        let before = context_switches();
-        thread::sleep(Duration::from_millis(1));
-        assert!(context_switches() > before);
-    }
 }

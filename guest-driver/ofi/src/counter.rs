@@ -10,9 +10,10 @@ use std::{
     time::Instant,
 };
 
-use crate::{abi::*, bound::BoundEndpoints, domain::Domain, object};
+use crate::{abi::*, bound::BoundEndpoints, object};
 
 /// A counter, which endpoints share.
+#[derive(Default)]
 pub(crate) struct Counter {
     value: AtomicU64,
     errors: AtomicU64,
@@ -69,7 +70,7 @@ pub(crate) unsafe fn of_fid(fid: *mut Fid) -> Arc<Counter> {
 /// # Safety
 /// As libfabric calls it.
 pub(crate) unsafe extern "C" fn open(
-    domain: *mut FidDomain,
+    _domain: *mut FidDomain,
     attributes: *mut FiCntrAttr,
     out: *mut *mut FidCntr,
     context: *mut c_void,
@@ -92,12 +93,7 @@ pub(crate) unsafe extern "C" fn open(
             },
             ops: &raw const OPS,
         },
-        counter: Arc::new(Counter {
-            value: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-            // SAFETY: the caller's promise.
-            endpoints: BoundEndpoints::new(unsafe { Domain::of(domain) }.threads()),
-        }),
+        counter: Arc::default(),
     });
     // SAFETY: the caller's promise.
     unsafe { ptr::write(out, Box::into_raw(object).cast()) };

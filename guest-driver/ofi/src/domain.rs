@@ -1,6 +1,6 @@
 //! The domain: one interface, and what its objects need to know of it. `fabric` opens it.
 
-use crate::{abi::*, lock::Threads};
+use crate::abi::*;
 
 /// A domain as C sees it, and what its objects need to know of it.
 #[repr(C)]
@@ -8,8 +8,6 @@ pub(crate) struct Domain {
     fid: FidDomain,
     /// The version that the program asked for.
     api_version: u32,
-    /// The threads that the program calls the domain's objects from.
-    threads: Threads,
     /// The name of the interface.
     interface: Option<String>,
 }
@@ -23,16 +21,10 @@ impl Domain {
     }
 
     /// Makes the domain of an interface, which lives until it is [taken back](Self::from_fid).
-    pub(crate) fn into_fid(
-        fid: FidDomain,
-        api_version: u32,
-        threads: Threads,
-        interface: Option<String>,
-    ) -> *mut FidDomain {
+    pub(crate) fn into_fid(fid: FidDomain, api_version: u32, interface: Option<String>) -> *mut FidDomain {
         Box::into_raw(Box::new(Self {
             fid,
             api_version,
-            threads,
             interface,
         }))
         .cast()
@@ -49,10 +41,6 @@ impl Domain {
 
     pub(crate) const fn api_version(&self) -> u32 {
         self.api_version
-    }
-
-    pub(crate) const fn threads(&self) -> Threads {
-        self.threads
     }
 
     pub(crate) fn interface(&self) -> Option<&str> {

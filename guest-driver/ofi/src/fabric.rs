@@ -6,8 +6,7 @@ use std::{
 };
 
 use crate::{
-    abi::*, address_vector, completion_queue, counter, domain::Domain, endpoint, event_queue, lock::Threads,
-    memory_region, object,
+    abi::*, address_vector, completion_queue, counter, domain::Domain, endpoint, event_queue, memory_region, object,
 };
 
 static FID_OPS: FidOps = object::closes_by(close);
@@ -80,18 +79,12 @@ unsafe extern "C" fn open_domain(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let (api_version, interface, threading) = unsafe {
+    let (api_version, interface) = unsafe {
         let Some(info) = info.as_ref() else { return -FI_EINVAL };
         let attributes = info.domain_attr.as_ref();
         let name = attributes.map_or(ptr::null_mut(), |attributes| attributes.name);
         let interface = (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());
-        let threading = attributes.map_or(FI_THREAD_SAFE, |attributes| attributes.threading);
-        ((*fabric).api_version, interface, threading)
-    };
-    let threads = if threading == FI_THREAD_DOMAIN {
-        Threads::OneAtATime
-    } else {
-        Threads::Any
+        ((*fabric).api_version, interface)
     };
     let fid = FidDomain {
         fid: Fid {
@@ -103,7 +96,7 @@ unsafe extern "C" fn open_domain(
         mr: &raw const memory_region::OPS,
     };
     // SAFETY: the caller's promise.
-    unsafe { ptr::write(out, Domain::into_fid(fid, api_version, threads, interface)) };
+    unsafe { ptr::write(out, Domain::into_fid(fid, api_version, interface)) };
     0
 }
 

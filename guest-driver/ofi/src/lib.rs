@@ -21,7 +21,6 @@ mod endpoint;
 mod event_queue;
 mod fabric;
 mod info;
-mod lock;
 mod log;
 mod memory_region;
 mod object;
@@ -48,9 +47,11 @@ static PROVIDER: Provider = Provider(UnsafeCell::new(FiProvider {
     cleanup,
 }));
 
-/// Does nothing: endpoints are closed by their programs, and the code stays loaded (`-z nodelete`) for the helper thread
+/// Ends nothing: endpoints are closed by their programs, and the code stays loaded (`-z nodelete`) for the helper thread
 /// of `omx`.
-unsafe extern "C" fn cleanup() {}
+unsafe extern "C" fn cleanup() {
+    refusal::tell_at_the_end();
+}
 
 /// The function that libfabric looks for in a plug-in.
 #[unsafe(no_mangle)]

@@ -2,7 +2,10 @@
 
 use std::{
     env,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use crate::log::{Level, log};
@@ -27,36 +30,55 @@ impl From<Reason> for Refusal {
 }
 
 impl Refusal {
-    /// Tells the user, and for sure if he has asked for the provider, or named its interface: what an MPI implementation says
-    /// itself does not tell why.
+    /// Tells the user: at once if he has asked for the provider, or named its interface, and the interface cannot be used. A wish
+    /// that is refused is told [at the end](tell_at_the_end) only: programs ask for more, and then for less.
     pub(crate) fn tell(self) {
         static TOLD: AtomicBool = AtomicBool::new(false);
-        let (is_expected, reason) = match self {
-            Self::Utility => {
-                return log(Level::Debug, || {
-                    "a utility provider asks, which this one does not need".to_owned()
-                });
+        match self {
+            Self::Utility => log(Level::Debug, || {
+                "a utility provider asks, which this one does not need".to_owned()
+            }),
+            Self::Wish(reason) => {
+                let reason = format!("nothing to provide: {reason}");
+                log(Level::Info, || reason.clone());
+                *last_refused() = Some(reason);
             }
-            // Programs ask for more, and then for less.
-            Self::Wish(reason) => (!PROVIDED.load(Ordering::Relaxed) && is_asked_for(), reason),
-            Self::Interface(reason) => (env::var_os("OMX_IFACES").is_some() || is_asked_for(), reason),
-        };
-        let level = if is_expected && !TOLD.swap(true, Ordering::Relaxed) {
-            Level::Error
-        } else {
-            Level::Info
-        };
-        log(level, || format!("nothing to provide: {reason}"));
+            Self::Interface(reason) => {
+                let is_expected = env::var_os("OMX_IFACES").is_some() || is_asked_for();
+                let level = if is_expected && !TOLD.swap(true, Ordering::Relaxed) {
+                    Level::Error
+                } else {
+                    Level::Info
+                };
+                log(level, || format!("nothing to provide: {reason}"));
+            }
+        }
+    }
+}
+
+/// Returns the wish that was refused last, until one was fulfilled.
+fn last_refused() -> MutexGuard<'static, Option<Reason>> {
+    static LAST: Mutex<Option<Reason>> = Mutex::new(None);
+    LAST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes that the program has been told what it can use: what was refused before, or is later, it does without.
+pub(crate) fn note_provided() {
+    PROVIDED.store(true, Ordering::Relaxed);
+    *last_refused() = None;
+}
+
+/// Tells the user at the end of the process why it got nothing, if he has asked for the provider: what an MPI implementation says
+/// itself does not tell why.
+pub(crate) fn tell_at_the_end() {
+    let refused = last_refused().take();
+    if let Some(reason) = refused.filter(|_| !PROVIDED.load(Ordering::Relaxed) && is_asked_for()) {
+        log(Level::Error, || reason);
     }
 }
 
 /// The program has been told what it can use.
 static PROVIDED: AtomicBool = AtomicBool::new(false);
-
-/// Notes that the program has been told what it can use: what it asks for later, it may do without.
-pub(crate) fn note_provided() {
-    PROVIDED.store(true, Ordering::Relaxed);
-}
 
 /// The variables by which users, and launchers for them, choose a provider.
 const CHOICES: [&str; 4] = [

@@ -20,6 +20,26 @@ const INSIDE: &str = "WEFT_TEST_NAMESPACE";
 /// How long a pair of interfaces may take to run; a busy machine takes milliseconds.
 const RUNNING_WAIT: Duration = Duration::from_secs(10);
 
+/// Runs `body` as [`in_private_network`] does, and as a user who may do everything there: root.
+///
+/// # Panics
+/// When the test is not run as root, and as [`in_private_network`].
+pub fn in_private_network_as_root(test: &str, body: impl FnOnce()) {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "this test makes network namespaces and packet sockets: run it as root"
+    );
+    in_private_network(test, body);
+}
+
+/// Runs `body` in a private network namespace with a pair of joined interfaces, as root.
+///
+/// # Panics
+/// As [`in_private_network_as_root`].
+pub fn with_cable(test: &str, mtu: usize, body: impl FnOnce(&Veth)) {
+    in_private_network_as_root(test, || body(&Veth::new(mtu)));
+}
+
 /// Runs `body` in a private network namespace. `test` is the full name of the calling test, as the test harness lists
 /// it: the test's program is started again for that test alone.
 ///

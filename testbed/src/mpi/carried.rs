@@ -116,12 +116,7 @@ pub(crate) fn silent_ranks(shares: &[Share], carried: &[Carried]) -> Option<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mpi::launch::shares;
-
-    fn spread(nodes: &[&str], ranks: usize) -> Vec<Share> {
-        let nodes: Vec<_> = nodes.iter().map(|&node| node.to_owned()).collect();
-        shares(&nodes, ranks)
-    }
+    use crate::mpi::launch::tests::spread;
 
     #[test]
     fn a_rank_whose_provider_carried_nothing_is_told_with_its_node() {

@@ -136,10 +136,11 @@ impl Mpi {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn spread(nodes: &[&str], ranks: usize) -> Vec<Share> {
+    /// Spreads ranks over nodes with these names.
+    pub(crate) fn spread(nodes: &[&str], ranks: usize) -> Vec<Share> {
         let nodes: Vec<_> = nodes.iter().map(|&node| node.to_owned()).collect();
         shares(&nodes, ranks)
     }

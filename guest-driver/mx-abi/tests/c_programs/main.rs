@@ -22,15 +22,11 @@ use other_host::OtherHost;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, accept, bind, listen, recv, send, socket,
 };
-use weft_guest_driver_testkit::{Veth, in_private_network};
+use weft_guest_driver_testkit::Veth;
 
 /// Runs `body` in a network of its own with a pair of joined interfaces.
 fn with_cable(test: &str, mtu: usize, body: impl FnOnce(&Kit, &Veth)) {
-    assert!(
-        rustix::process::geteuid().is_root(),
-        "this test makes network namespaces and packet sockets: run it as root"
-    );
-    in_private_network(test, || body(&Kit::new(), &Veth::new(mtu)));
+    weft_guest_driver_testkit::with_cable(test, mtu, |veth| body(&Kit::new(), veth));
 }
 
 #[test]

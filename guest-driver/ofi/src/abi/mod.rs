@@ -86,7 +86,6 @@ pub(crate) const FI_AV_TABLE: c_int = 2;
 pub(crate) const FI_PROGRESS_AUTO: c_int = 1;
 pub(crate) const FI_PROGRESS_MANUAL: c_int = 2;
 pub(crate) const FI_THREAD_SAFE: c_int = 1;
-pub(crate) const FI_THREAD_DOMAIN: c_int = 3;
 /// The last threading level that the headers of 1.17 define; later ones define no more.
 pub(crate) const FI_THREAD_LAST: c_int = 5;
 pub(crate) const FI_RM_ENABLED: c_int = 2;

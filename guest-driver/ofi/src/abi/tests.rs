@@ -467,7 +467,6 @@ fn numbers() -> Vec<(&'static str, u64)> {
         FI_PROGRESS_AUTO,
         FI_PROGRESS_MANUAL,
         FI_THREAD_SAFE,
-        FI_THREAD_DOMAIN,
         FI_RM_ENABLED,
         FI_PROV_SPECIFIC,
         FI_CLASS_FABRIC,

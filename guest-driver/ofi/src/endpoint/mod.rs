@@ -88,7 +88,7 @@ pub(crate) unsafe extern "C" fn open(
         tx.map_or(0, |attributes| attributes.op_flags),
         rx.map_or(0, |attributes| attributes.op_flags),
     );
-    let state = match State::open(domain.interface(), domain.threads(), info.caps, flags) {
+    let state = match State::open(domain.interface(), info.caps, flags) {
         Ok(state) => state,
         Err(error) => {
             log(Level::Error, || format!("no endpoint can be opened: {error}"));

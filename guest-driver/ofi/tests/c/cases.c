@@ -729,12 +729,9 @@ static const struct {
 
 int main(int count, char **arguments) {
     CHECK(count >= 3, "usage: cases INTERFACE INTERFACE [CASE...]");
-    int ends[2];
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "a pair of sockets");
-    pid_t child = fork();
-    CHECK(child >= 0, "a process");
+    int other;
+    pid_t child = begin_two(&other);
     int rank = child == 0;
-    close(ends[!rank]);
     setenv("OMX_IFACES", arguments[1 + rank], 1);
     static struct end end;
     for (size_t i = 0; i < COUNT(CASES); i++) {
@@ -745,7 +742,7 @@ int main(int count, char **arguments) {
             continue;
         if (rank == 0)
             fprintf(stderr, "%s\n", CASES[i].name);
-        open_end(&end, ends[rank], rank, CASES[i].wishes);
+        open_end(&end, other, rank, CASES[i].wishes);
         step(&end);
         CASES[i].run(&end);
         close_end(&end);

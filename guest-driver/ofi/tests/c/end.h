@@ -84,6 +84,17 @@ static inline void step(struct end *end) {
     CHECK(read(end->other, &byte, 1) == 1, "the other process is gone");
 }
 
+/* Begins a second process, which gets 0 back, and gives each of the two a socket to the other one. */
+static inline pid_t begin_two(int *other) {
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "a pair of sockets");
+    pid_t child = fork();
+    CHECK(child >= 0, "a process");
+    *other = ends[child == 0];
+    close(ends[child != 0]);
+    return child;
+}
+
 static inline struct fi_info *hints(void) {
     struct fi_info *hints = fi_allocinfo();
     hints->fabric_attr->prov_name = strdup("mx");

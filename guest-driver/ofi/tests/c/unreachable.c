@@ -56,13 +56,10 @@ int main(int count, char **arguments) {
         close_end(&end);
         return 0;
     }
-    int ends[2];
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "a pair of sockets");
-    pid_t child = fork();
-    CHECK(child >= 0, "a process");
+    int other;
+    pid_t child = begin_two(&other);
     int rank = child == 0;
-    close(ends[!rank]);
-    open_end(&end, ends[rank], rank, (struct wishes){0});
+    open_end(&end, other, rank, (struct wishes){0});
     char byte = 1;
     AGAIN(&end, fi_tinject(end.ep, &byte, 1, end.peer, 9));
     AGAIN(&end, fi_trecv(end.ep, &byte, 1, NULL, end.peer, 9, 0, NULL));

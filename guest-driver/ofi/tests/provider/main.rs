@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use weft_guest_driver_testkit::{Veth, in_private_network};
+use weft_guest_driver_testkit::Veth;
 
 /// The plug-in under the name that libfabric looks for, and compiled programs beside it.
 struct Kit(tempfile::TempDir);
@@ -73,11 +73,7 @@ fn succeeds(command: &mut Command) -> String {
 }
 
 fn with_cable(test: &str, mtu: usize, body: impl FnOnce(&Kit, &Veth)) {
-    assert!(
-        rustix::process::geteuid().is_root(),
-        "this test makes network namespaces and packet sockets: run it as root"
-    );
-    in_private_network(test, || body(&Kit::new(), &Veth::new(mtu)));
+    weft_guest_driver_testkit::with_cable(test, mtu, |veth| body(&Kit::new(), veth));
 }
 
 #[test]
@@ -114,7 +110,19 @@ fn m_om9_a_thread_that_waits_misses_no_signal_and_no_entry_of_another_thread() {
         1500,
         |kit, veth| {
             let wakeups = kit.compile("wakeups");
-            succeeds(kit.command(wakeups).arg(&veth.a));
+            succeeds(kit.command(wakeups).args([&veth.a, "missed"]));
+        },
+    );
+}
+
+#[test]
+fn m_om9_a_thread_that_reads_an_empty_queue_where_others_want_the_processor_sleeps() {
+    with_cable(
+        "m_om9_a_thread_that_reads_an_empty_queue_where_others_want_the_processor_sleeps",
+        1500,
+        |kit, veth| {
+            let wakeups = kit.compile("wakeups");
+            succeeds(kit.command(wakeups).args([&veth.a, "crowd"]));
         },
     );
 }

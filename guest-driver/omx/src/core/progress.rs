@@ -14,10 +14,6 @@ const IDLE_POLLS: u32 = 16;
 /// This many polls of an empty port come between two reads of the clock by a thread that spins, whose polls are shorter.
 const SPIN_POLLS: u32 = 48;
 
-/// The rings of this host's endpoints are checked so often in one poll for completions, together: a program that polls, and finds
-/// nothing, is back later than a message would be found here.
-const RING_CHECKS: usize = 16;
-
 /// Whether an endpoint makes progress, and how often it polls its port.
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -69,10 +65,7 @@ impl Core {
             return;
         }
         let before = self.completions();
-        let busy = self
-            .local
-            .as_mut()
-            .is_some_and(|local| local.is_written(RING_CHECKS) && local.step(&mut self.store));
+        let busy = self.local.as_mut().is_some_and(|local| local.step(&mut self.store));
         let mut now = None;
         let has_completed = self.completions() != before;
         if !has_completed {

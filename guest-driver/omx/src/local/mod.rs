@@ -390,18 +390,6 @@ impl Local {
         self.poll_at <= now
     }
 
-    /// Whether [`Local::step`] may have something to do. Checks rings up to `checks` times if not, so long as there are few.
-    #[inline]
-    pub(crate) fn is_written(&self, checks: usize) -> bool {
-        let rounds = checks / self.pairs.len().max(1);
-        let is_written = || self.pairs.iter().any(Pair::is_written);
-        is_written()
-            || !self.pulls.is_empty()
-            || !self.ended.is_empty()
-            || self.pairs.iter().any(Pair::has_to_write)
-            || (1..rounds).any(|_| is_written())
-    }
-
     /// Reads, copies, writes. Whether there was anything.
     #[inline]
     pub(crate) fn step(&mut self, store: &mut Store) -> bool {

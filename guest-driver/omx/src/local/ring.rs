@@ -3,8 +3,7 @@
 //!
 //! The cost of a short message between two cores is the cache lines that travel, so it needs one: a record begins a
 //! line, its first word is what the consumer polls, and 0 there says that nothing was written yet. The producer
-//! therefore puts 0 where the next record will begin before it writes the first word of this one, and if it can already when it
-//! has written the one before. The consumer
+//! therefore puts 0 where the next record will begin before it writes the first word of this one. The consumer
 //! publishes its position only now and then.
 
 use std::{
@@ -266,8 +265,6 @@ pub(super) struct Producer {
     tail: u64,
     /// The consumer's position when it was last read.
     head: u64,
-    /// The position where a 0 was put in advance.
-    cleared: u64,
     withdrawn: u32,
 }
 
@@ -309,9 +306,7 @@ impl Producer {
         }
         let put = |at, word| self.lane.data(self.tail + at).store(word, Ordering::Relaxed);
         let total = record.total_words();
-        if self.cleared != self.tail + total {
-            put(total, 0);
-        }
+        put(total, 0);
         for (at, word) in (1..).zip(record.words) {
             put(at, word);
         }
@@ -331,18 +326,7 @@ impl Producer {
         let first = self.lane.data(self.tail);
         first.store(u64::from(record.kind) << 32 | u64::from(record.len), Ordering::Release);
         self.tail += total;
-        self.clear_ahead();
         Ok(true)
-    }
-
-    /// Puts the 0 behind the next record, if that will be a short one and there is room. Its cache line comes from the other
-    /// side, for which the next record would have to wait.
-    #[inline]
-    fn clear_ahead(&mut self) {
-        if self.tail - self.head + 2 * LINE_WORDS <= DATA_WORDS {
-            self.cleared = self.tail + LINE_WORDS;
-            self.lane.data(self.cleared).store(0, Ordering::Relaxed);
-        }
     }
 
     /// Writes the payload of the next record.
@@ -406,12 +390,6 @@ impl Consumer {
             return Err(Broken);
         }
         Ok(Some(record))
-    }
-
-    /// Whether there is a record.
-    #[inline]
-    pub(super) fn is_written(&self) -> bool {
-        self.lane.data(self.head).load(Ordering::Acquire) != 0
     }
 
     /// Copies bytes of the payload of the oldest record; `offset` is a multiple of 8.
@@ -480,7 +458,6 @@ pub(super) fn ends(memory: &Arc<Memory>, traffic: Traffic, first: bool) -> (Prod
         lane: Lane::new(memory, traffic, !first),
         tail: 0,
         head: 0,
-        cleared: 0,
         withdrawn: 0,
     };
     let consumer = Consumer {

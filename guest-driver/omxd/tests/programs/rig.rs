@@ -10,18 +10,14 @@ use std::{
 
 use ether::MacAddr;
 use omx::{Address, Endpoint, EndpointOptions, Error, StatusCode};
-use weft_guest_driver_testkit::in_private_network;
+use weft_guest_driver_testkit::in_private_network_as_root;
 
 pub const LIMIT: Duration = Duration::from_secs(20);
 const ECHO: &str = "OMX_TEST_ECHO";
 
 /// Runs `body` in a network namespace and with a directory of sockets of its own.
 pub fn in_own_world(test: &str, body: impl FnOnce()) {
-    assert!(
-        rustix::process::geteuid().is_root(),
-        "this test makes network namespaces and packet sockets: run it as root"
-    );
-    in_private_network(test, || {
+    in_private_network_as_root(test, || {
         let dir = tempfile::tempdir().unwrap();
         // An ordinary user's program reaches the sockets in it.
         Command::new("chmod").arg("755").arg(dir.path()).status().unwrap();

@@ -13,7 +13,7 @@ use std::{
     ffi::{c_int, c_void},
     ptr,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize},
     },
     time::Duration,
@@ -35,7 +35,6 @@ use crate::{
     completion_queue::{Completion, CompletionQueue, Failure},
     counter::Counter,
     info::TAG_MASK,
-    lock::{Guard, Lock, Threads},
     log::{Level, log},
 };
 
@@ -128,7 +127,7 @@ pub(crate) struct State {
     pub(super) receive_flags: AtomicU64,
     /// A buffer for many messages with less room than this is given back.
     pub(super) min_multi_receive_len: AtomicUsize,
-    guarded: Lock<Guarded>,
+    guarded: Mutex<Guarded>,
 }
 
 impl State {
@@ -136,7 +135,7 @@ impl State {
     ///
     /// # Errors
     /// Those of [`omx::Endpoint::open`].
-    pub(super) fn open(interface: Option<&str>, threads: Threads, caps: u64, flags: (u64, u64)) -> Result<Self, Error> {
+    pub(super) fn open(interface: Option<&str>, caps: u64, flags: (u64, u64)) -> Result<Self, Error> {
         let options = EndpointOptions {
             interface: interface.map(str::to_owned),
             key: KEY,
@@ -167,29 +166,26 @@ impl State {
             transmit_flags: AtomicU64::new(flags.0),
             receive_flags: AtomicU64::new(flags.1),
             min_multi_receive_len: AtomicUsize::new(64),
-            guarded: Lock::new(
-                threads,
-                Guarded {
-                    bindings: Bindings::default(),
-                    operations: Slab::new(),
-                    spare: Vec::new(),
-                    connections: Vec::new(),
-                    changes_known: 0,
-                    sources: [None; SOURCES],
-                    claims: HashMap::new(),
-                    multi_receive: None,
-                    behind: VecDeque::new(),
-                    taken: Vec::with_capacity(TAKEN_MAX),
-                    told: HashSet::new(),
-                    statistics: Statistics::default(),
-                },
-            ),
+            guarded: Mutex::new(Guarded {
+                bindings: Bindings::default(),
+                operations: Slab::new(),
+                spare: Vec::new(),
+                connections: Vec::new(),
+                changes_known: 0,
+                sources: [None; SOURCES],
+                claims: HashMap::new(),
+                multi_receive: None,
+                behind: VecDeque::new(),
+                taken: Vec::with_capacity(TAKEN_MAX),
+                told: HashSet::new(),
+                statistics: Statistics::default(),
+            }),
         })
     }
 
     #[inline]
-    pub(super) fn lock(&self) -> Guard<'_, Guarded> {
-        self.guarded.lock()
+    pub(super) fn lock(&self) -> MutexGuard<'_, Guarded> {
+        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the endpoint's own address.
@@ -503,7 +499,7 @@ impl State {
 
 impl Progress for State {
     fn progress(&self) {
-        if let Some(mut guarded) = self.guarded.try_lock() {
+        if let Ok(mut guarded) = self.guarded.try_lock() {
             self.take_completions(&mut guarded);
         }
     }

@@ -58,6 +58,18 @@ impl Receive<'_> {
     const fn space(&self) -> u64 {
         FI_RECV | if self.tag.is_some() { FI_TAGGED } else { FI_MSG }
     }
+
+    /// Returns an entry of the receive that says nothing of a message.
+    fn entry(&self) -> FiCqTaggedEntry {
+        FiCqTaggedEntry {
+            op_context: self.context,
+            flags: self.space(),
+            len: 0,
+            buf: std::ptr::null_mut(),
+            data: 0,
+            tag: self.tag.map_or(0, |(tag, _)| tag & TAG_MASK),
+        }
+    }
 }
 
 impl State {
@@ -254,14 +266,7 @@ impl State {
                 .map(|found| found.map(|message| (None, message)))
         }
         .map_err(|error| error_number(&error))?;
-        let mut entry = FiCqTaggedEntry {
-            op_context: receive.context,
-            flags: receive.space(),
-            len: 0,
-            buf: std::ptr::null_mut(),
-            data: 0,
-            tag: receive.tag.map_or(0, |(tag, _)| tag & TAG_MASK),
-        };
+        let mut entry = receive.entry();
         let Some((claim, message)) = found else {
             let failure = Failure {
                 err: FI_ENOMSG,
@@ -333,16 +338,8 @@ impl State {
         if !guarded.bindings.shows_receive(flags) {
             return;
         }
-        let entry = FiCqTaggedEntry {
-            op_context: receive.context,
-            flags: receive.space(),
-            len: 0,
-            buf: std::ptr::null_mut(),
-            data: 0,
-            tag: receive.tag.map_or(0, |(tag, _)| tag & TAG_MASK),
-        };
         let completion = Completion {
-            entry,
+            entry: receive.entry(),
             source: FI_ADDR_NOTAVAIL,
             failure: None,
         };

@@ -439,18 +439,6 @@ impl Pair {
         self.ended || (self.outgoing.waiting.is_empty() && self.outgoing.announced.is_empty() && !self.has_answers())
     }
 
-    /// Whether there are records of the other side.
-    #[inline]
-    pub(in crate::local) fn is_written(&self) -> bool {
-        self.rings.messages_in.is_written() || self.rings.answers_in.is_written()
-    }
-
-    /// Whether records wait to be written.
-    #[inline]
-    pub(in crate::local) fn has_to_write(&self) -> bool {
-        !self.outgoing.waiting.is_empty() || self.has_answers()
-    }
-
     fn has_answers(&self) -> bool {
         !self.outgoing.control.is_empty() || !self.outgoing.streams.is_empty() || !self.outgoing.frames.is_empty()
     }
