@@ -1,14 +1,15 @@
 // Measures message passing as the Intel MPI Benchmarks do: the same patterns, names and shape of tables, written anew.
 //
 //     mpirun -np 4 imb [BENCHMARK...] [--sizes 0,16,4096] [--rounds 7] [--seconds 0.1] [--npmin N] [--json FILE]
-//     mpirun -np 2 imb --overlap [--sizes 4194304] ...
+//     mpirun -np 2 imb --overlap [--cores 0,1] [--sizes 4194304] ...
 //
 // Each size is measured in several rounds. The time of a round is the mean over its repetitions and over the ranks; the
 // table shows the least, the median and the greatest of the rounds, because one mean hides what the machine did meanwhile.
 // Before a size is measured, each pattern is carried out once with bytes that are checked where they arrive.
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE
 
 #include <mpi.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,14 +179,16 @@ static struct options {
     int npmin;
     const char *json;
     bool overlap;
-} options = {.rounds = 7, .seconds = 0.1};
+    // The core that each of two ranks computes on, or -1: wherever the system puts it.
+    int cores[2];
+} options = {.rounds = 7, .seconds = 0.1, .cores = {-1, -1}};
 
 static FILE *json;
 static int json_rows;
 
 static void usage(const char *problem, const char *what) {
-    fprintf(stderr, "imb: %s %s\nusage: imb [BENCHMARK...] [--overlap] [--sizes BYTES,...] [--rounds N] [--seconds S] "
-                    "[--npmin N] [--json FILE]\nbenchmarks:", problem, what);
+    fprintf(stderr, "imb: %s %s\nusage: imb [BENCHMARK...] [--overlap [--cores A,B]] [--sizes BYTES,...] [--rounds N] "
+                    "[--seconds S] [--npmin N] [--json FILE]\nbenchmarks:", problem, what);
     for (int i = 0; i < BENCHMARK_COUNT; i++) {
         fprintf(stderr, " %s", BENCHMARKS[i].name);
     }
@@ -203,6 +206,14 @@ static void parse_sizes(const char *list) {
         }
         options.sizes[options.size_count++] = (int)size;
         at = end;
+    }
+}
+
+static void parse_cores(const char *list) {
+    int end = 0;
+    if (sscanf(list, "%d,%d%n", &options.cores[0], &options.cores[1], &end) != 2 || list[end] != 0 || options.cores[0] < 0 ||
+        options.cores[1] < 0 || options.cores[0] >= CPU_SETSIZE || options.cores[1] >= CPU_SETSIZE) {
+        usage("not two cores:", list);
     }
 }
 
@@ -240,6 +251,8 @@ static void parse(int count, char **arguments) {
             options.seconds = atof(value);
         } else if (strcmp(name, "--npmin") == 0 && atoi(value) > 0) {
             options.npmin = atoi(value);
+        } else if (strcmp(name, "--cores") == 0) {
+            parse_cores(value);
         } else if (strcmp(name, "--json") == 0) {
             options.json = value;
         } else {
@@ -505,6 +518,18 @@ static void compute(long work) {
     }
 }
 
+// Binds the calling thread, and no other thread of its process, to the core of its rank: what a library does in a thread of its
+// own beside a computation may use another core.
+static void bind_thread(int rank) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(options.cores[rank], &cores);
+    if (sched_setaffinity(0, sizeof cores, &cores) != 0) {
+        perror("imb: cannot bind a rank to its core");
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
 // The time of one transfer from rank 0 to rank 1 with so much work between its start and its end, as this rank sees it. The
 // receive is posted before the send starts.
 static double transfer_us(const group *group, bool transfer, long work) {
@@ -522,52 +547,76 @@ static double transfer_us(const group *group, bool transfer, long work) {
     return (MPI_Wtime() - start) * 1e6;
 }
 
-// How much work takes as long as one transfer of this size.
-static long work_for_transfer(const group *group) {
+// How much work takes as long as one transfer of this size; none for a rank that only waits. Both ranks call it.
+static long work_for_transfer(const group *group, bool computes) {
     enum { TRIES = 5 };
     double transfers[TRIES], computations[TRIES];
     const long sample = 1000000;
     for (int i = 0; i < TRIES; i++) {
         transfers[i] = transfer_us(group, true, 0);
-        computations[i] = transfer_us(group, false, sample);
+        computations[i] = transfer_us(group, false, computes ? sample : 0);
     }
-    double ratio = summarize(transfers, TRIES).median / summarize(computations, TRIES).median, longest = 0.0;
-    MPI_Allreduce(&ratio, &longest, 1, MPI_DOUBLE, MPI_MAX, group->comm);
-    return (long)(longest * (double)sample) + 1;
+    double ratio = summarize(transfers, TRIES).median / summarize(computations, TRIES).median;
+    return computes ? (long)(ratio * (double)sample) + 1 : 0;
 }
 
+// What a rank saw, in microseconds: the transfer, the computation, and both together.
+typedef struct overlap {
+    double pure;
+    double compute;
+    double both;
+    double hidden_percent;
+} overlap;
+
+static overlap measure_overlap(const group *group, bool computes) {
+    double pure[MOST_ROUNDS], work[MOST_ROUNDS], both[MOST_ROUNDS];
+    long amount = work_for_transfer(group, computes);
+    for (int round = 0; round < options.rounds; round++) {
+        pure[round] = transfer_us(group, true, 0);
+        work[round] = transfer_us(group, false, amount);
+        both[round] = transfer_us(group, true, amount);
+    }
+    overlap seen = {
+        .pure = summarize(pure, options.rounds).median,
+        .compute = summarize(work, options.rounds).median,
+        .both = summarize(both, options.rounds).median,
+    };
+    double shorter = seen.pure < seen.compute ? seen.pure : seen.compute;
+    double hidden = 100.0 * (seen.pure + seen.compute - seen.both) / shorter;
+    seen.hidden_percent = hidden < 0 ? 0 : hidden > 100 ? 100 : hidden;
+    return seen;
+}
+
+static void print_overlap(int size, int rank, const overlap *row) {
+    printf("%12d %7d %13.2f %13.2f %12.2f %10.1f\n", size, rank, row->pure, row->compute, row->both, row->hidden_percent);
+    if (json != NULL) {
+        fprintf(json,
+                "%s\n  {\"benchmark\": \"Overlap\", \"ranks\": 2, \"rank\": %d, \"bytes\": %d, \"rounds\": %d, "
+                "\"pure_us\": %.3f, \"compute_us\": %.3f, \"overlapped_us\": %.3f, \"hidden_percent\": %.1f}",
+                json_rows++ ? "," : "", rank, size, options.rounds, row->pure, row->compute, row->both, row->hidden_percent);
+    }
+}
+
+// One rank computes while the other one only waits, then they change places: with both computing, two processors would leave
+// none for the threads that are to move the message meanwhile.
 static void run_overlap(const benchmark *unused, group *group) {
     (void)unused;
+    if (options.cores[0] >= 0) {
+        bind_thread(group->rank);
+    }
     if (group->rank == 0) {
         puts("\n#----------------------------------------------------------------");
-        puts("# Benchmarking Overlap: Issend and Irecv, compute, Wait\n# #processes = 2");
+        puts("# Benchmarking Overlap: Issend and Irecv, compute, Wait\n# #processes = 2, one of which computes");
         puts("#----------------------------------------------------------------");
         puts("      #bytes    rank  t_pure[usec]   t_CPU[usec] t_ovrl[usec]  hidden[%]");
     }
     for (int i = 0; i < options.size_count; i++) {
         group->size = options.sizes[i];
-        double pure[MOST_ROUNDS], work[MOST_ROUNDS], both[MOST_ROUNDS];
-        long amount = work_for_transfer(group);
-        for (int round = 0; round < options.rounds; round++) {
-            pure[round] = transfer_us(group, true, 0);
-            work[round] = transfer_us(group, false, amount);
-            both[round] = transfer_us(group, true, amount);
-        }
-        summary totals = summarize(both, options.rounds);
-        double mine[4] = {summarize(pure, options.rounds).median, summarize(work, options.rounds).median, totals.median, 0};
-        double shorter = mine[0] < mine[1] ? mine[0] : mine[1];
-        mine[3] = 100.0 * (mine[0] + mine[1] - mine[2]) / shorter;
-        mine[3] = mine[3] < 0 ? 0 : mine[3] > 100 ? 100 : mine[3];
-        double all[8];
-        MPI_Gather(mine, 4, MPI_DOUBLE, all, 4, MPI_DOUBLE, 0, group->comm);
-        for (int rank = 0; rank < 2 && group->rank == 0; rank++) {
-            const double *row = all + 4 * rank;
-            printf("%12d %7d %13.2f %13.2f %12.2f %10.1f\n", group->size, rank, row[0], row[1], row[2], row[3]);
-            if (json != NULL) {
-                fprintf(json,
-                        "%s\n  {\"benchmark\": \"Overlap\", \"ranks\": 2, \"rank\": %d, \"bytes\": %d, \"rounds\": %d, "
-                        "\"pure_us\": %.3f, \"compute_us\": %.3f, \"overlapped_us\": %.3f, \"hidden_percent\": %.1f}",
-                        json_rows++ ? "," : "", rank, group->size, options.rounds, row[0], row[1], row[2], row[3]);
+        for (int rank = 0; rank < 2; rank++) {
+            overlap seen = measure_overlap(group, group->rank == rank), of_rank[2];
+            MPI_Gather(&seen, 4, MPI_DOUBLE, of_rank, 4, MPI_DOUBLE, 0, group->comm);
+            if (group->rank == 0) {
+                print_overlap(group->size, rank, &of_rank[rank]);
             }
         }
     }

@@ -98,12 +98,15 @@ impl Hosts {
         self.cores[host].to_string()
     }
 
+    /// Returns the cores of both hosts, as `taskset` is given them.
+    pub fn all_cores(&self) -> String {
+        [self.core(0), self.core(1)].join(",")
+    }
+
     /// Makes a command that may run on the cores of both hosts, for a program that starts others.
     pub fn command_on_all_cores(&self, program: &str) -> Command {
         let mut command = Command::new("taskset");
-        command
-            .args(["-c", &[self.core(0), self.core(1)].join(",")])
-            .arg(program);
+        command.args(["-c", &self.all_cores()]).arg(program);
         command
     }
 

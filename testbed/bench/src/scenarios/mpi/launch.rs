@@ -41,9 +41,19 @@ fn placed(part: Part, memory: usize) -> [Ranks; 2] {
     })
 }
 
-/// Returns whether ranks that wait let others run: where there are more of them than cores.
+/// Returns whether ranks that wait let others run: where there are more of them than cores, or where the helper thread of a rank
+/// that computes needs the core of one that waits.
 const fn yields(part: Part) -> bool {
-    matches!(part, Part::Operations | Part::Memory)
+    matches!(part, Part::Operations | Part::Memory | Part::Overlap)
+}
+
+/// Returns the cores that a rank and its threads may use. A rank that measures overlap binds its own thread, and leaves its helper
+/// thread free.
+fn cores(hosts: &Hosts, part: Part, core: usize) -> String {
+    match part {
+        Part::Overlap => hosts.all_cores(),
+        _ => hosts.core(core),
+    }
 }
 
 /// Returns the arguments of `imb` for these figures.
@@ -88,6 +98,9 @@ pub fn measure(hosts: &Hosts, rival: Rival, figures: &[Figure], memory_ranks: us
         Part::Memory => (built("mpi/memory")?, Vec::new()),
         _ => {
             let mut arguments = arguments_of_imb(part, figures);
+            if part == Part::Overlap {
+                arguments.extend(["--cores".to_owned(), hosts.all_cores()]);
+            }
             arguments.extend(["--json".to_owned(), json.to_string_lossy().into_owned()]);
             (built("mpi/imb")?, arguments)
         }
@@ -101,7 +114,7 @@ pub fn measure(hosts: &Hosts, rival: Rival, figures: &[Figure], memory_ranks: us
         command.args((index > 0).then_some(":"));
         command.args(["--host", &format!("{}:{slots}", NAMES[ranks.host])]);
         command.args(["-np", &ranks.count.to_string()]);
-        command.args(["taskset", "-c", &hosts.core(ranks.core)]);
+        command.args(["taskset", "-c", &cores(hosts, part, ranks.core)]);
         command.arg(&program).args(&arguments);
     }
     if rival.is_mx() {
