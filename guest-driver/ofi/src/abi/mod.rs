@@ -21,7 +21,6 @@ pub(crate) const FI_ADDR_NOTAVAIL: FiAddr = u64::MAX;
 pub(crate) const FI_ENOENT: c_int = libc::ENOENT;
 pub(crate) const FI_EIO: c_int = libc::EIO;
 pub(crate) const FI_EAGAIN: c_int = libc::EAGAIN;
-pub(crate) const FI_ENOMEM: c_int = libc::ENOMEM;
 pub(crate) const FI_EACCES: c_int = libc::EACCES;
 pub(crate) const FI_EBUSY: c_int = libc::EBUSY;
 pub(crate) const FI_ENODEV: c_int = libc::ENODEV;

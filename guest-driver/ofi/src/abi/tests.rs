@@ -415,7 +415,6 @@ fn numbers() -> Vec<(&'static str, u64)> {
         FI_ENOENT,
         FI_EIO,
         FI_EAGAIN,
-        FI_ENOMEM,
         FI_EACCES,
         FI_EBUSY,
         FI_ENODEV,

@@ -595,7 +595,7 @@ const fn meaning(code: StatusCode) -> (c_int, Option<&'static str>) {
 }
 
 /// Translates an error of the library to a positive error number.
-pub(super) const fn error_number(error: &Error) -> c_int {
+pub(super) fn error_number(error: &Error) -> c_int {
     match error {
         Error::BoardNotFound { .. } | Error::BoardUnusable { .. } => FI_ENODEV,
         Error::BadEndpoint => FI_EOPBADSTATE,
@@ -605,7 +605,9 @@ pub(super) const fn error_number(error: &Error) -> c_int {
         Error::PeerNotFound | Error::SameInterface => FI_EHOSTUNREACH,
         Error::Timeout => FI_ETIMEDOUT,
         Error::BadSegments => FI_EMSGSIZE,
-        Error::System { .. } => FI_ENOMEM,
+        Error::System { source, .. } => source.raw_os_error().unwrap_or(FI_EIO),
+        // What omxd is for was refused, not what the caller asked for: the sentence says which of the two to mend.
+        Error::Authority(_) | Error::OtherVersion(_) => FI_ECONNREFUSED,
         _ => FI_EINVAL,
     }
 }
