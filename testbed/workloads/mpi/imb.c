@@ -1,13 +1,15 @@
 // Measures message passing as the Intel MPI Benchmarks do: the same patterns, names and shape of tables, written anew.
 //
 //     mpirun -np 4 imb [BENCHMARK...] [--sizes 0,16,4096] [--rounds 7] [--seconds 0.1] [--npmin N] [--json FILE]
-//     mpirun -np 2 imb --overlap [--cores 0,1] [--sizes 4194304] ...
+//     mpirun -np 2 imb --overlap [--cores 0,1] [--longer 1] [--sizes 4194304] ...
 //
 // Each size is measured in several rounds. The time of a round is the mean over its repetitions and over the ranks; the
 // table shows the least, the median and the greatest of the rounds, because one mean hides what the machine did meanwhile.
 // Before a size is measured, each pattern is carried out once with bytes that are checked where they arrive.
 #define _GNU_SOURCE
 
+#include <dirent.h>
+#include <errno.h>
 #include <mpi.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -15,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { MOST_SIZES = 64, MOST_ROUNDS = 101, TAG = 1 };
 
@@ -179,16 +182,18 @@ static struct options {
     int npmin;
     const char *json;
     bool overlap;
-    // The core that each of two ranks computes on, or -1: wherever the system puts it.
+    // The core of the rank that computes and that of all the rest, or -1: wherever the system puts them.
     int cores[2];
-} options = {.rounds = 7, .seconds = 0.1, .cores = {-1, -1}};
+    // How many times as long as a transfer the computation beside it takes.
+    int longer;
+} options = {.rounds = 7, .seconds = 0.1, .cores = {-1, -1}, .longer = 1};
 
 static FILE *json;
 static int json_rows;
 
 static void usage(const char *problem, const char *what) {
-    fprintf(stderr, "imb: %s %s\nusage: imb [BENCHMARK...] [--overlap [--cores A,B]] [--sizes BYTES,...] [--rounds N] "
-                    "[--seconds S] [--npmin N] [--json FILE]\nbenchmarks:", problem, what);
+    fprintf(stderr, "imb: %s %s\nusage: imb [BENCHMARK...] [--overlap [--cores A,B] [--longer N]] [--sizes BYTES,...] "
+                    "[--rounds N] [--seconds S] [--npmin N] [--json FILE]\nbenchmarks:", problem, what);
     for (int i = 0; i < BENCHMARK_COUNT; i++) {
         fprintf(stderr, " %s", BENCHMARKS[i].name);
     }
@@ -253,6 +258,8 @@ static void parse(int count, char **arguments) {
             options.npmin = atoi(value);
         } else if (strcmp(name, "--cores") == 0) {
             parse_cores(value);
+        } else if (strcmp(name, "--longer") == 0 && atoi(value) > 0 && atoi(value) <= 100) {
+            options.longer = atoi(value);
         } else if (strcmp(name, "--json") == 0) {
             options.json = value;
         } else {
@@ -518,16 +525,32 @@ static void compute(long work) {
     }
 }
 
-// Binds the calling thread, and no other thread of its process, to the core of its rank: what a library does in a thread of its
-// own beside a computation may use another core.
-static void bind_thread(int rank) {
+static void bind_thread(pid_t thread, int core) {
     cpu_set_t cores;
     CPU_ZERO(&cores);
-    CPU_SET(options.cores[rank], &cores);
-    if (sched_setaffinity(0, sizeof cores, &cores) != 0) {
-        perror("imb: cannot bind a rank to its core");
+    CPU_SET(core, &cores);
+    // A thread may have ended since it was listed.
+    if (sched_setaffinity(thread, sizeof cores, &cores) != 0 && errno != ESRCH) {
+        perror("imb: cannot bind a thread to its core");
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
+}
+
+// Gives the first core to the thread that computes alone, and the second one to all other threads of both ranks: the rank that
+// waits, and what libraries do in threads of their own.
+static void bind_threads(bool computes) {
+    DIR *threads = opendir("/proc/self/task");
+    if (threads == NULL) {
+        perror("imb: cannot list threads");
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    for (struct dirent *entry; (entry = readdir(threads)) != NULL;) {
+        pid_t thread = atoi(entry->d_name);
+        if (thread > 0) {
+            bind_thread(thread, options.cores[computes && thread == getpid() ? 0 : 1]);
+        }
+    }
+    closedir(threads);
 }
 
 // The time of one transfer from rank 0 to rank 1 with so much work between its start and its end, as this rank sees it. The
@@ -547,7 +570,8 @@ static double transfer_us(const group *group, bool transfer, long work) {
     return (MPI_Wtime() - start) * 1e6;
 }
 
-// How much work takes as long as one transfer of this size; none for a rank that only waits. Both ranks call it.
+// How much work takes as long as one transfer of this size, or so many times as long as was asked for; none for a rank that only
+// waits. Both ranks call it.
 static long work_for_transfer(const group *group, bool computes) {
     enum { TRIES = 5 };
     double transfers[TRIES], computations[TRIES];
@@ -557,7 +581,7 @@ static long work_for_transfer(const group *group, bool computes) {
         computations[i] = transfer_us(group, false, computes ? sample : 0);
     }
     double ratio = summarize(transfers, TRIES).median / summarize(computations, TRIES).median;
-    return computes ? (long)(ratio * (double)sample) + 1 : 0;
+    return computes ? (long)(ratio * (double)sample * options.longer) + 1 : 0;
 }
 
 // What a rank saw, in microseconds: the transfer, the computation, and both together.
@@ -569,6 +593,9 @@ typedef struct overlap {
 } overlap;
 
 static overlap measure_overlap(const group *group, bool computes) {
+    if (options.cores[0] >= 0) {
+        bind_threads(computes);
+    }
     double pure[MOST_ROUNDS], work[MOST_ROUNDS], both[MOST_ROUNDS];
     long amount = work_for_transfer(group, computes);
     for (int round = 0; round < options.rounds; round++) {
@@ -601,9 +628,6 @@ static void print_overlap(int size, int rank, const overlap *row) {
 // none for the threads that are to move the message meanwhile.
 static void run_overlap(const benchmark *unused, group *group) {
     (void)unused;
-    if (options.cores[0] >= 0) {
-        bind_thread(group->rank);
-    }
     if (group->rank == 0) {
         puts("\n#----------------------------------------------------------------");
         puts("# Benchmarking Overlap: Issend and Irecv, compute, Wait\n# #processes = 2, one of which computes");

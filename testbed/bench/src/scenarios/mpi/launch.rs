@@ -47,8 +47,11 @@ const fn yields(part: Part) -> bool {
     matches!(part, Part::Operations | Part::Memory | Part::Overlap)
 }
 
-/// Returns the cores that a rank and its threads may use. A rank that measures overlap binds its own thread, and leaves its helper
-/// thread free.
+/// Computations that are to hide a transfer take so many times as long. Beside the one that computes there is one core for all that
+/// moves the message on both hosts, which alone take more than the time of a transfer there.
+const COMPUTATION_LONGER: &str = "4";
+
+/// Returns the cores that a rank and its threads may use. Ranks that measure overlap bind their threads themselves.
 fn cores(hosts: &Hosts, part: Part, core: usize) -> String {
     match part {
         Part::Overlap => hosts.all_cores(),
@@ -99,7 +102,8 @@ pub fn measure(hosts: &Hosts, rival: Rival, figures: &[Figure], memory_ranks: us
         _ => {
             let mut arguments = arguments_of_imb(part, figures);
             if part == Part::Overlap {
-                arguments.extend(["--cores".to_owned(), hosts.all_cores()]);
+                let beside = ["--cores", &hosts.all_cores(), "--longer", COMPUTATION_LONGER];
+                arguments.extend(beside.map(str::to_owned));
             }
             arguments.extend(["--json".to_owned(), json.to_string_lossy().into_owned()]);
             (built("mpi/imb")?, arguments)
