@@ -33,7 +33,7 @@ impl Watch {
 }
 
 /// Returns the processor time of all processes of the comparison, which are those of its process namespace: this one, what it has started,
-/// and the daemons of `mpirun`, which nobody waits for.
+/// and the daemons of `mpirun`, for which no process waits.
 fn own_ns() -> Result<u64> {
     let mut ticks = 0;
     for entry in fs::read_dir("/proc").context("cannot read /proc")? {
