@@ -123,7 +123,7 @@ impl Endpoints {
                 }
             },
             None => (0..self.limit).find(|number| !self.is_open(*number)).ok_or_else(|| {
-                let sentence = format!("all {} endpoints of the interface are open; close one", self.limit);
+                let sentence = format!("all {} endpoints of the interface are open; close one, or start omxd with a larger OMX_ENDPOINTS_MAX", self.limit);
                 (Refusal::Busy, sentence)
             }),
         }

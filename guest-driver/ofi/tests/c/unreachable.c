@@ -1,4 +1,4 @@
-/* Peers that cannot be reached: each send ends with an error of libfabric, in time. unreachable INTERFACE gone|absent */
+/* Peers that cannot be reached: each send ends with an error of libfabric, in time. unreachable INTERFACE gone|absent|silent */
 
 #include "end.h"
 
@@ -33,7 +33,7 @@ static long failure(struct end *end, fi_addr_t to) {
 }
 
 int main(int count, char **arguments) {
-    CHECK(count == 3, "usage: unreachable INTERFACE gone|absent");
+    CHECK(count == 3, "usage: unreachable INTERFACE gone|absent|silent");
     setenv("OMX_IFACES", arguments[1], 1);
     static struct end end;
     if (strcmp(arguments[2], "absent") == 0) {
@@ -53,6 +53,20 @@ int main(int count, char **arguments) {
         CHECK(fi_av_insert(end.av, address, 1, &to, 0, NULL) == 1, "the address");
         result = failure(&end, to);
         CHECK(result == -FI_ECONNREFUSED, "%s", fi_strerror((int) -result));
+        close_end(&end);
+        return 0;
+    }
+    if (strcmp(arguments[2], "silent") == 0) {
+        open_end(&end, -1, 0, (struct wishes){0});
+        unsigned char address[16];
+        size_t len = sizeof address;
+        fi_addr_t to;
+        FI(fi_getname(&end.ep->fid, address, &len));
+        /* A host that is not there. */
+        address[5] ^= 1;
+        CHECK(fi_av_insert(end.av, address, 1, &to, 0, NULL) == 1, "the address");
+        long result = failure(&end, to);
+        CHECK(result == -FI_EHOSTUNREACH, "%s", fi_strerror((int) -result));
         close_end(&end);
         return 0;
     }

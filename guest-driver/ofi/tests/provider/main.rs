@@ -141,6 +141,14 @@ fn m_om9_peers_that_are_gone_are_told_by_an_error_and_a_sentence() {
                 "{absent}"
             );
             succeeds(kit.command(&unreachable).args([&veth.a, "gone"]));
+            // No host has the address. The user is told long before the resends, half a second apart, are used up.
+            let silent = succeeds(
+                kit.command(&unreachable)
+                    .args([&veth.a, "silent"])
+                    .env("OMX_RESENDS_MAX", "24"),
+            );
+            assert_eq!(silent.matches("has not answered for 10 s").count(), 1, "{silent}");
+            assert!(silent.contains("the remote endpoint does not answer"), "{silent}");
         },
     );
 }

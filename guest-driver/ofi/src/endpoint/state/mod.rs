@@ -16,7 +16,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use omx::{Address, Claim, EndpointOptions, Error, Request, SourceKey, Status, StatusCode};
@@ -62,11 +62,18 @@ pub(super) struct QueueBinding {
     pub(super) is_selective: bool,
 }
 
+/// A peer that has not answered a connection for so long is told to the user: programs go on to wait until resends are used up.
+const SILENCE_TOLD: Duration = Duration::from_secs(10);
+
 /// What the endpoint knows of a peer of the address vector.
 #[derive(Clone, Copy)]
 enum Connection {
     None,
-    Asked,
+    /// Asked for then; the user was told or not that no answer has come.
+    Asked {
+        since: Instant,
+        is_told: bool,
+    },
     Made(Address),
     /// The program has not heard of this error number.
     Failed(c_int),
@@ -322,7 +329,10 @@ impl State {
                 .omx
                 .iconnect(wanted.mac, wanted.endpoint, KEY, 0, number | CONNECTION);
             match asked {
-                Ok(_) => guarded.connections[at] = Connection::Asked,
+                Ok(_) => {
+                    let since = Instant::now();
+                    guarded.connections[at] = Connection::Asked { since, is_told: false };
+                }
                 Err(Error::NoResources) => return Err(FI_EAGAIN),
                 Err(error) => {
                     log(Level::Error, || format!("{wanted}: {error}"));
@@ -332,13 +342,26 @@ impl State {
             // A connection to the endpoint itself is there already.
             self.take_completions(guarded);
         }
-        match guarded.connections[at] {
-            Connection::Made(address) => Ok(address),
+        match &mut guarded.connections[at] {
+            Connection::Made(address) => Ok(*address),
             Connection::Failed(err) => {
+                let err = *err;
                 guarded.connections[at] = Connection::None;
                 Err(err)
             }
-            Connection::None | Connection::Asked => Err(FI_EAGAIN),
+            Connection::Asked { since, is_told } => {
+                if !*is_told && since.elapsed() >= SILENCE_TOLD {
+                    *is_told = true;
+                    log(Level::Error, || {
+                        format!(
+                            "{wanted} has not answered for {} s; check with omx_info on both hosts that they see each other",
+                            SILENCE_TOLD.as_secs()
+                        )
+                    });
+                }
+                Err(FI_EAGAIN)
+            }
+            Connection::None => Err(FI_EAGAIN),
         }
     }
 
@@ -353,7 +376,7 @@ impl State {
             return;
         };
         // The peer may have been removed meanwhile.
-        let Some(wanted) = wanted.filter(|_| matches!(connection, Connection::Asked)) else {
+        let Some(wanted) = wanted.filter(|_| matches!(connection, Connection::Asked { .. })) else {
             return;
         };
         *connection = match status.address.filter(|_| status.code == StatusCode::Success) {
