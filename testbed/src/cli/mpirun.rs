@@ -20,14 +20,17 @@ const RANKS_MAX: i64 = 1024;
 /// Run an MPI program in the nodes of a lab.
 ///
 /// `mpirun` runs in the first node and starts ranks in the others with ssh; all messages take Weft's libfabric provider, also those
-/// within a node. The exit status is the program's. If it is 0 but the provider of a rank carried no message, weft fails: the program has
-/// used another transport. With `--json`, the program's output is on standard error.
+/// within a node. The exit status is the program's. If it is 0 but the provider of one of several ranks carried no message, weft fails: the
+/// program has used another transport. With `--json`, the program's output is on standard error.
 #[derive(Debug, clap::Args)]
 #[command(add = show(&[
     ("weft mpirun -n 4 -- /shared/build/heat", "4 ranks, evenly spread over the nodes"),
-    ("weft mpirun -n 2 --nodes n1,n3 --mpi mpich -- /shared/build/heat", "with MPICH, in two nodes"),
+    ("weft mpirun mpi-4 -n 2 --nodes n1,n3 --mpi mpich -- /shared/build/heat", "with MPICH, in two nodes of the lab mpi-4"),
 ]))]
 pub(super) struct MpirunArgs {
+    /// The lab; without it, that of `--lab`, or the only one that runs.
+    #[arg(value_name = "LAB")]
+    of_lab: Option<String>,
     /// Ranks (default: one for each node).
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RANKS_MAX))]
     ranks: Option<u32>,
@@ -38,13 +41,16 @@ pub(super) struct MpirunArgs {
     #[arg(long, value_name = "MPI", default_value = "open")]
     mpi: Mpi,
     /// The program, as a path in the nodes, and its arguments.
-    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
 /// Runs the program, and reports by the exit status whether it succeeded over the provider.
 pub(super) fn run(options: &CommonOptions, args: &MpirunArgs) -> Result<ExitCode> {
-    let client = client(options)?;
+    let client = client(&CommonOptions {
+        lab: args.of_lab.clone().or_else(|| options.lab.clone()),
+        ..*options
+    })?;
     let nodes = nodes_meant(&client, &args.nodes)?;
     let ranks = match args.ranks {
         Some(ranks) => usize::try_from(ranks)?,
