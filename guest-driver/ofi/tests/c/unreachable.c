@@ -32,41 +32,36 @@ static long failure(struct end *end, fi_addr_t to) {
     }
 }
 
+/* Sends to the address of this endpoint with another byte in one place. */
+static long failure_at(struct end *end, size_t place, unsigned char byte) {
+    unsigned char address[16];
+    size_t len = sizeof address;
+    fi_addr_t to;
+    FI(fi_getname(&end->ep->fid, address, &len));
+    address[place] ^= byte;
+    CHECK(fi_av_insert(end->av, address, 1, &to, 0, NULL) == 1, "the address");
+    return failure(end, to);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 3, "usage: unreachable INTERFACE gone|absent|silent");
     setenv("OMX_IFACES", arguments[1], 1);
     static struct end end;
-    if (strcmp(arguments[2], "absent") == 0) {
+    if (strcmp(arguments[2], "gone") != 0) {
         open_end(&end, -1, 0, (struct wishes){0});
-        unsigned char address[16];
-        size_t len = sizeof address;
-        fi_addr_t to;
-        FI(fi_getname(&end.ep->fid, address, &len));
-        /* An endpoint of this host that is not open. */
-        address[6] = 30;
-        CHECK(fi_av_insert(end.av, address, 1, &to, 0, NULL) == 1, "the address");
-        long result = failure(&end, to);
-        CHECK(result == -FI_ECONNRESET, "%s", fi_strerror((int) -result));
-        /* The endpoint itself as another process had it before. */
-        FI(fi_getname(&end.ep->fid, address, &len));
-        address[8] ^= 1;
-        CHECK(fi_av_insert(end.av, address, 1, &to, 0, NULL) == 1, "the address");
-        result = failure(&end, to);
-        CHECK(result == -FI_ECONNREFUSED, "%s", fi_strerror((int) -result));
-        close_end(&end);
-        return 0;
-    }
-    if (strcmp(arguments[2], "silent") == 0) {
-        open_end(&end, -1, 0, (struct wishes){0});
-        unsigned char address[16];
-        size_t len = sizeof address;
-        fi_addr_t to;
-        FI(fi_getname(&end.ep->fid, address, &len));
-        /* A host that is not there. */
-        address[5] ^= 1;
-        CHECK(fi_av_insert(end.av, address, 1, &to, 0, NULL) == 1, "the address");
-        long result = failure(&end, to);
-        CHECK(result == -FI_EHOSTUNREACH, "%s", fi_strerror((int) -result));
+        long result;
+        if (strcmp(arguments[2], "absent") == 0) {
+            /* An endpoint of this host that is not open. */
+            result = failure_at(&end, 6, 30);
+            CHECK(result == -FI_ECONNRESET, "%s", fi_strerror((int) -result));
+            /* The endpoint itself as another process had it before. */
+            result = failure_at(&end, 8, 1);
+            CHECK(result == -FI_ECONNREFUSED, "%s", fi_strerror((int) -result));
+        } else {
+            /* A host that is not there. */
+            result = failure_at(&end, 5, 1);
+            CHECK(result == -FI_EHOSTUNREACH, "%s", fi_strerror((int) -result));
+        }
         close_end(&end);
         return 0;
     }

@@ -103,15 +103,17 @@ fn m_om9_wishes_are_fulfilled_or_refused_as_libfabric_expects() {
     );
 }
 
+/// Runs the case of `wakeups.c` with this name.
+fn wakeups(kit: &Kit, veth: &Veth, case: &str) {
+    succeeds(kit.command(kit.compile("wakeups")).args([veth.a.as_str(), case]));
+}
+
 #[test]
 fn m_om9_a_thread_that_waits_misses_no_signal_and_no_entry_of_another_thread() {
     with_cable(
         "m_om9_a_thread_that_waits_misses_no_signal_and_no_entry_of_another_thread",
         1500,
-        |kit, veth| {
-            let wakeups = kit.compile("wakeups");
-            succeeds(kit.command(wakeups).args([&veth.a, "missed"]));
-        },
+        |kit, veth| wakeups(kit, veth, "missed"),
     );
 }
 
@@ -120,10 +122,7 @@ fn m_om9_a_thread_that_reads_an_empty_queue_where_others_want_the_processor_slee
     with_cable(
         "m_om9_a_thread_that_reads_an_empty_queue_where_others_want_the_processor_sleeps",
         1500,
-        |kit, veth| {
-            let wakeups = kit.compile("wakeups");
-            succeeds(kit.command(wakeups).args([&veth.a, "crowd"]));
-        },
+        |kit, veth| wakeups(kit, veth, "crowd"),
     );
 }
 

@@ -3,6 +3,8 @@
 //! One lock guards it. It is taken before the lock of the library's endpoint and before that of a completion queue, never
 //! behind them.
 
+mod connection;
+mod errors;
 mod operation;
 mod receive;
 mod statistics;
@@ -10,23 +12,25 @@ mod transmit;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    ffi::{c_int, c_void},
+    ffi::c_void,
     ptr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use omx::{Address, Claim, EndpointOptions, Error, Request, SourceKey, Status, StatusCode};
 use slab::Slab;
 
 use self::{
+    connection::Connection,
+    errors::meaning,
     operation::{Kind, Operation, PREFIX_LEN, Sent},
     statistics::Statistics,
 };
-pub(super) use self::{receive::Receive, transmit::Message};
+pub(super) use self::{errors::error_number, receive::Receive, transmit::Message};
 use crate::{
     abi::*,
     address::PeerAddress,
@@ -60,23 +64,6 @@ pub(super) struct QueueBinding {
     pub(super) queue: Arc<CompletionQueue>,
     /// Only operations that ask for it have an entry.
     pub(super) is_selective: bool,
-}
-
-/// A peer that has not answered a connection for so long is told to the user: programs go on to wait until resends are used up.
-const SILENCE_TOLD: Duration = Duration::from_secs(10);
-
-/// What the endpoint knows of a peer of the address vector.
-#[derive(Clone, Copy)]
-enum Connection {
-    None,
-    /// Asked for then; the user was told or not that no answer has come.
-    Asked {
-        since: Instant,
-        is_told: bool,
-    },
-    Made(Address),
-    /// The program has not heard of this error number.
-    Failed(c_int),
 }
 
 /// The objects that an endpoint is bound to.
@@ -303,104 +290,6 @@ impl State {
         }
     }
 
-    /// Returns the address of a peer that is connected. Otherwise the connection is begun or goes on, and the program is
-    /// to try again (`FI_EAGAIN`), or hears why it failed.
-    #[inline]
-    pub(super) fn peer(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Address, c_int> {
-        guarded.notice_changes();
-        match guarded.connections.get(number as usize) {
-            Some(Connection::Made(address)) => Ok(*address),
-            _ => self.connect(guarded, number),
-        }
-    }
-
-    /// Connects to a peer, or says how that goes.
-    fn connect(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Address, c_int> {
-        let Some(vector) = &guarded.bindings.peers else {
-            return Err(FI_ENOAV);
-        };
-        let wanted = vector.peers().get(number).ok_or(FI_EINVAL)?;
-        let at = number as usize;
-        if guarded.connections.len() <= at {
-            guarded.connections.resize(at + 1, Connection::None);
-        }
-        if matches!(guarded.connections[at], Connection::None) {
-            let asked = self
-                .omx
-                .iconnect(wanted.mac, wanted.endpoint, KEY, 0, number | CONNECTION);
-            match asked {
-                Ok(_) => {
-                    let since = Instant::now();
-                    guarded.connections[at] = Connection::Asked { since, is_told: false };
-                }
-                Err(Error::NoResources) => return Err(FI_EAGAIN),
-                Err(error) => {
-                    log(Level::Error, || format!("{wanted}: {error}"));
-                    return Err(error_number(&error));
-                }
-            }
-            // A connection to the endpoint itself is there already.
-            self.take_completions(guarded);
-        }
-        match &mut guarded.connections[at] {
-            Connection::Made(address) => Ok(*address),
-            Connection::Failed(err) => {
-                let err = *err;
-                guarded.connections[at] = Connection::None;
-                Err(err)
-            }
-            Connection::Asked { since, is_told } => {
-                if !*is_told && since.elapsed() >= SILENCE_TOLD {
-                    *is_told = true;
-                    log(Level::Error, || {
-                        format!(
-                            "{wanted} has not answered for {} s; check with omx_info on both hosts that they see each other",
-                            SILENCE_TOLD.as_secs()
-                        )
-                    });
-                }
-                Err(FI_EAGAIN)
-            }
-            Connection::None => Err(FI_EAGAIN),
-        }
-    }
-
-    /// Takes the answer to a connection that was asked for.
-    fn connected(&self, guarded: &mut Guarded, number: FiAddr, status: &Status) {
-        let wanted = guarded
-            .bindings
-            .peers
-            .as_ref()
-            .and_then(|peers| peers.peers().get(number));
-        let Some(connection) = guarded.connections.get_mut(number as usize) else {
-            return;
-        };
-        // The peer may have been removed meanwhile.
-        let Some(wanted) = wanted.filter(|_| matches!(connection, Connection::Asked { .. })) else {
-            return;
-        };
-        *connection = match status.address.filter(|_| status.code == StatusCode::Success) {
-            Some(address) if address.session() == wanted.session => Connection::Made(address),
-            Some(_) => {
-                log(Level::Error, || {
-                    format!("{wanted}: the process that had this address has ended")
-                });
-                Connection::Failed(FI_ECONNREFUSED)
-            }
-            None => {
-                let (err, advice) = meaning(status.code);
-                log(Level::Error, || {
-                    format!(
-                        "{wanted}: {}; {}",
-                        status.code,
-                        advice.unwrap_or("it cannot be connected")
-                    )
-                });
-                Connection::Failed(err)
-            }
-        };
-    }
-
     /// Makes the completion of a send that is over.
     fn complete_send(&self, guarded: &Guarded, sent: &Sent, failure: Option<Failure>) {
         self.count(guarded, FI_SEND, failure.is_some());
@@ -594,43 +483,5 @@ impl Guarded {
             log(Level::Error, || format!("{peer}: {code}; {advice}"));
         }
         Failure { err, overflow_len: 0 }
-    }
-}
-
-/// Returns the positive error number of a request that failed, and what helps.
-const fn meaning(code: StatusCode) -> (c_int, Option<&'static str>) {
-    match code {
-        StatusCode::Cancelled => (FI_ECANCELED, None),
-        StatusCode::Timeout => (
-            FI_ETIMEDOUT,
-            Some("the network loses too much, or the peer was stopped"),
-        ),
-        StatusCode::Unreachable => (
-            FI_EHOSTUNREACH,
-            Some("check with omx_info on both hosts that they see each other"),
-        ),
-        StatusCode::EndpointClosed | StatusCode::BadSession => {
-            (FI_ECONNRESET, Some("look for the first process that ended"))
-        }
-        StatusCode::BadConnection => (FI_ECONNREFUSED, Some("give the interfaces of both hosts one MTU")),
-        _ => (FI_EIO, Some("look at omx_counters on both hosts")),
-    }
-}
-
-/// Translates an error of the library to a positive error number.
-pub(super) fn error_number(error: &Error) -> c_int {
-    match error {
-        Error::BoardNotFound { .. } | Error::BoardUnusable { .. } => FI_ENODEV,
-        Error::BadEndpoint => FI_EOPBADSTATE,
-        Error::NoResources => FI_EAGAIN,
-        Error::Busy { .. } => FI_EBUSY,
-        Error::AccessDenied { .. } => FI_EACCES,
-        Error::PeerNotFound | Error::SameInterface => FI_EHOSTUNREACH,
-        Error::Timeout => FI_ETIMEDOUT,
-        Error::BadSegments => FI_EMSGSIZE,
-        Error::System { source, .. } => source.raw_os_error().unwrap_or(FI_EIO),
-        // What omxd is for was refused, not what the caller asked for: the sentence says which of the two to mend.
-        Error::Authority(_) | Error::OtherVersion(_) => FI_ECONNREFUSED,
-        _ => FI_EINVAL,
     }
 }

@@ -1,0 +1,132 @@
+//! The connections of an endpoint to the peers of its address vector: begun with the first message, and asked for anew when they failed.
+
+use std::{
+    ffi::c_int,
+    time::{Duration, Instant},
+};
+
+use omx::{Address, Error, Status, StatusCode};
+
+use super::{
+    CONNECTION, Guarded, KEY, State,
+    errors::{error_number, meaning},
+};
+use crate::{
+    abi::*,
+    log::{Level, log},
+};
+
+/// A peer that has not answered a connection for so long is told to the user: programs go on to wait until resends are used up.
+const SILENCE_TOLD: Duration = Duration::from_secs(10);
+
+/// What the endpoint knows of a peer of the address vector.
+#[derive(Clone, Copy)]
+pub(super) enum Connection {
+    None,
+    /// Asked for then; the user was told or not that no answer has come.
+    Asked {
+        since: Instant,
+        is_told: bool,
+    },
+    Made(Address),
+    /// The program has not heard of this error number.
+    Failed(c_int),
+}
+
+impl State {
+    /// Returns the address of a peer that is connected. Otherwise the connection is begun or goes on, and the program is
+    /// to try again (`FI_EAGAIN`), or hears why it failed.
+    #[inline]
+    pub(super) fn peer(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Address, c_int> {
+        guarded.notice_changes();
+        match guarded.connections.get(number as usize) {
+            Some(Connection::Made(address)) => Ok(*address),
+            _ => self.connect(guarded, number),
+        }
+    }
+
+    /// Connects to a peer, or says how that goes.
+    fn connect(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Address, c_int> {
+        let Some(vector) = &guarded.bindings.peers else {
+            return Err(FI_ENOAV);
+        };
+        let wanted = vector.peers().get(number).ok_or(FI_EINVAL)?;
+        let at = number as usize;
+        if guarded.connections.len() <= at {
+            guarded.connections.resize(at + 1, Connection::None);
+        }
+        if matches!(guarded.connections[at], Connection::None) {
+            let asked = self
+                .omx
+                .iconnect(wanted.mac, wanted.endpoint, KEY, 0, number | CONNECTION);
+            match asked {
+                Ok(_) => {
+                    let since = Instant::now();
+                    guarded.connections[at] = Connection::Asked { since, is_told: false };
+                }
+                Err(Error::NoResources) => return Err(FI_EAGAIN),
+                Err(error) => {
+                    log(Level::Error, || format!("{wanted}: {error}"));
+                    return Err(error_number(&error));
+                }
+            }
+            // A connection to the endpoint itself is there already.
+            self.take_completions(guarded);
+        }
+        match &mut guarded.connections[at] {
+            Connection::Made(address) => Ok(*address),
+            Connection::Failed(err) => {
+                let err = *err;
+                guarded.connections[at] = Connection::None;
+                Err(err)
+            }
+            Connection::Asked { since, is_told } => {
+                if !*is_told && since.elapsed() >= SILENCE_TOLD {
+                    *is_told = true;
+                    let advice = meaning(StatusCode::Unreachable).1.unwrap_or_default();
+                    log(Level::Error, || {
+                        format!("{wanted} has not answered for {} s; {advice}", SILENCE_TOLD.as_secs())
+                    });
+                }
+                Err(FI_EAGAIN)
+            }
+            Connection::None => Err(FI_EAGAIN),
+        }
+    }
+
+    /// Takes the answer to a connection that was asked for.
+    pub(super) fn connected(&self, guarded: &mut Guarded, number: FiAddr, status: &Status) {
+        let wanted = guarded
+            .bindings
+            .peers
+            .as_ref()
+            .and_then(|peers| peers.peers().get(number));
+        let Some(connection) = guarded.connections.get_mut(number as usize) else {
+            return;
+        };
+        // The peer may have been removed meanwhile.
+        let Some(wanted) = wanted.filter(|_| matches!(connection, Connection::Asked { .. })) else {
+            return;
+        };
+        *connection = match status.address.filter(|_| status.code == StatusCode::Success) {
+            Some(address) if address.session() == wanted.session => Connection::Made(address),
+            Some(_) => {
+                log(Level::Error, || {
+                    format!("{wanted}: the process that had this address has ended")
+                });
+                Connection::Failed(FI_ECONNREFUSED)
+            }
+            None => {
+                let (err, advice) = meaning(status.code);
+                log(Level::Error, || {
+                    format!(
+                        "{wanted}: {}; {}",
+                        status.code,
+                        advice.unwrap_or("it cannot be connected")
+                    )
+                });
+                Connection::Failed(err)
+            }
+        };
+    }
+}
