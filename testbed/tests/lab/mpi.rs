@@ -245,11 +245,20 @@ fn everything_else_is_refused(world: &World) {
 fn m_om9_a_lab_without_mpi_is_told_what_it_lacks() {
     let world = World::new(None);
     world.up(crate::support::LONELY);
-    let output = world.run(&["mpirun", "--", "true"]);
+    // With the name of the lab and without, since only one runs.
+    for args in [&["mpirun", "--", "true"][..], &["mpirun", "lonely", "--", "true"]] {
+        let output = world.run(args);
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(
+            said(&output),
+            "weft: n1 has no /usr/bin/mpirun: nodes for MPI have `image = \"mpi\"` in the lab file\n"
+        );
+    }
+    let output = world.run(&["mpirun", "lonly", "--", "true"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         said(&output),
-        "weft: n1 has no /usr/bin/mpirun: nodes for MPI have `image = \"mpi\"` in the lab file\n"
+        "weft: the lab lonly does not run, did you mean lonely? (running: lonely)\n"
     );
 }
 
