@@ -1,0 +1,246 @@
+//! Frames that come: which are taken, and what their headers say.
+
+use ether::Time;
+
+use super::{Due, Engine, key};
+use crate::{
+    BufferId, Counter, Event,
+    link::Standing,
+    receive::{Incoming, Place},
+    wire::{FLAG_ANSWER, Header, Kind},
+};
+
+/// What the owner does with a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handled {
+    /// Copy bytes of the frame, from the first to before the second place, to this buffer, before any other call.
+    pub store: Option<(BufferId, usize, usize)>,
+}
+
+impl Engine {
+    /// Takes a frame from the network. Whatever is in it, the worst that happens is that it is counted and dropped.
+    pub fn handle(&mut self, now: Time, frame: &[u8]) -> Handled {
+        self.now = now;
+        let Some(header) = Header::parse(frame, self.config.ether_type) else {
+            return self.drop_frame(Counter::Malformed);
+        };
+        if header.job != self.config.job {
+            return self.drop_frame(Counter::OtherJob);
+        }
+        let from = usize::from(header.from);
+        let is_ours = header.destination == self.links[self.config.me].mac && usize::from(header.to) == self.config.me;
+        if !is_ours || from == self.config.me || self.links.get(from).is_none_or(|link| link.mac != header.source) {
+            return self.drop_frame(Counter::WrongSender);
+        }
+        if header.kind == Kind::Hello {
+            self.hello(from, &header);
+            self.wake(from);
+            return Handled::default();
+        }
+        let own_session = self.config.session;
+        let link = &mut self.links[from];
+        if header.session != link.session || header.peer_session != own_session || !link.is_open() {
+            self.stale(from, &header);
+            return self.drop_frame(Counter::Stale);
+        }
+        if header.kind == Kind::Gone && usize::from(header.about.origin) == self.config.me {
+            // It has removed this node, and numbers nothing for it any more.
+            self.excluded(from);
+            return Handled::default();
+        }
+        if self.config.policy.retransmits() && self.acknowledged(from, &header).is_err() {
+            return self.drop_frame(Counter::BadAck);
+        }
+        self.links[from].heard(now);
+        if header.flags & FLAG_ANSWER != 0 {
+            self.links[from].inward.ack_now = true;
+        }
+        let handled = if header.kind.is_numbered() {
+            self.numbered(from, &header)
+        } else {
+            self.counters.count(Counter::FramesReceived);
+            Handled::default()
+        };
+        if !self.blocked.is_empty() {
+            self.unblock();
+        }
+        self.wake(from);
+        handled
+    }
+
+    fn drop_frame(&mut self, why: Counter) -> Handled {
+        self.counters.count(why);
+        Handled::default()
+    }
+
+    /// A frame of another session than that of the conversation, or of a node that was removed.
+    fn stale(&mut self, from: usize, header: &Header) {
+        let own_session = self.config.session;
+        let link = &mut self.links[from];
+        match link.standing {
+            // It knows this node, and this node does not know it.
+            Standing::Unknown => link.hello_now = true,
+            Standing::Gone if header.session == link.session => self.tell_gone(from),
+            Standing::Open if header.peer_session == own_session && header.session != link.session => {
+                self.restarted(from);
+            }
+            _ => {}
+        }
+        self.wake(from);
+    }
+
+    /// A node shows its session.
+    fn hello(&mut self, from: usize, header: &Header) {
+        let own_session = self.config.session;
+        if header.peer_session != 0 && header.peer_session != own_session {
+            self.counters.count(Counter::Stale);
+            return;
+        }
+        let is_same = header.about.group == self.digest && header.about.nodes.len() == self.links.len();
+        if !is_same {
+            self.counters.count(Counter::BadControl);
+            let link = &mut self.links[from];
+            if link.challenge == 0 {
+                link.challenge = header.session;
+                self.events.push_back(Event::Mismatch { node: from });
+            }
+            return;
+        }
+        self.counters.count(Counter::FramesReceived);
+        let link = &mut self.links[from];
+        match link.standing {
+            Standing::Unknown => {
+                link.session = header.session;
+                link.standing = Standing::Open;
+                link.heard(self.now);
+                link.challenge = 0;
+                let ask_at = self.now.plus_nanos(self.config.timing.dead_ns / 4);
+                self.deadlines.set(key(from, Due::Probe), ask_at);
+                self.check_ready();
+            }
+            Standing::Gone if link.session == header.session => return self.tell_gone(from),
+            Standing::Gone => return,
+            Standing::Open | Standing::Left if link.session == header.session => link.heard(self.now),
+            Standing::Open if header.peer_session == own_session => return self.restarted(from),
+            Standing::Open | Standing::Left => {
+                // An old frame, or the program was started again: only that knows this node's session.
+                link.challenge = header.session;
+                link.hello_now = true;
+                return;
+            }
+        }
+        let link = &mut self.links[from];
+        link.hello_now |= header.flags & FLAG_ANSWER != 0;
+    }
+
+    /// Takes what a frame acknowledges.
+    fn acknowledged(&mut self, from: usize, header: &Header) -> Result<(), ()> {
+        let (link, buffers) = (&mut self.links[from], &mut self.buffers);
+        let done = |out: crate::transmit::Outgoing| {
+            if let Some(buffer) = out.buffer {
+                buffers.copy_done(buffer);
+            }
+        };
+        let progress = link
+            .outward
+            .acknowledge(self.now, header.ack, header.selective, done)
+            .map_err(|crate::transmit::BadAck| ())?;
+        if progress && !link.outward.is_waiting_for_ack() {
+            self.deadlines.cancel(key(from, Due::Retransmit));
+        }
+        Ok(())
+    }
+
+    /// Takes a frame that has a number.
+    fn numbered(&mut self, from: usize, header: &Header) -> Handled {
+        let retransmits = self.config.policy.retransmits();
+        let link = &mut self.links[from];
+        if link.standing == Standing::Left {
+            link.inward.ack_now = true;
+            return self.drop_frame(Counter::Duplicates);
+        }
+        let ahead = match link.inward.place(header.sequence) {
+            Place::Duplicate => return self.drop_frame(Counter::Duplicates),
+            Place::Beyond if retransmits => return self.drop_frame(Counter::BeyondWindow),
+            Place::Beyond => return self.drop_frame(Counter::Missed),
+            Place::Ahead(ahead) => ahead,
+        };
+        let carries = matches!(header.kind, Kind::Unicast | Kind::Multicast);
+        let buffer = if carries {
+            let Some(buffer) = self.buffers.arrive() else {
+                return self.drop_frame(Counter::NoBuffer);
+            };
+            Some(buffer)
+        } else {
+            None
+        };
+        self.counters.count(Counter::FramesReceived);
+        let incoming = Incoming {
+            kind: header.kind,
+            buffer,
+            length: header.length,
+            about: header.about,
+        };
+        let link = &mut self.links[from];
+        if ahead > 0 && !retransmits && !self.blocked.has(from) {
+            self.counters.add(Counter::Missed, ahead.into());
+            link.inward.skip(ahead);
+            link.inward.insert(0, incoming);
+        } else {
+            link.inward.insert(ahead, incoming);
+            if ahead > 0 {
+                self.counters.count(Counter::OutOfOrder);
+            }
+        }
+        if !self.blocked.has(from) {
+            self.drain(from);
+        }
+        let start = header.kind.header_len();
+        Handled {
+            store: buffer.map(|buffer| (buffer, start, start + usize::from(header.length))),
+        }
+    }
+
+    /// Accepts the frames of a link that come next.
+    pub(super) fn drain(&mut self, from: usize) {
+        self.blocked = self.blocked.without(from);
+        while let Some(head) = self.links[from].inward.head() {
+            let head = *head;
+            if !self.accept(from, &head) {
+                self.counters.count(Counter::Blocked);
+                self.blocked.0 |= 1 << from;
+                break;
+            }
+            let link = &mut self.links[from];
+            if !link.is_open() {
+                // It was removed by what it said.
+                return;
+            }
+            link.inward.advance();
+            if head.kind == Kind::Bye {
+                self.left(from);
+                break;
+            }
+        }
+        let link = &mut self.links[from];
+        if !self.config.policy.retransmits() {
+            link.inward.acknowledged();
+            return;
+        }
+        let ack = key(from, Due::Ack);
+        if link.inward.owes_ack() && !link.inward.ack_now && !self.deadlines.is_set(ack) {
+            let due = self.now.plus_nanos(self.config.timing.ack_delay_ns);
+            self.deadlines.set(ack, due);
+        }
+        self.wake(from);
+    }
+
+    /// Tries again what found no room.
+    pub(super) fn unblock(&mut self) {
+        for from in self.blocked.iter() {
+            if self.links[from].is_open() {
+                self.drain(from);
+            }
+        }
+    }
+}

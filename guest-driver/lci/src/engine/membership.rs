@@ -1,0 +1,207 @@
+//! Who is there: nodes that fall silent, that others report, that leave, and that were started again.
+
+use super::{Due, Engine, key};
+use crate::{
+    Counter, Event, Nodes, RemovalReason,
+    link::{Standing, Suspicion},
+    transmit::Outgoing,
+    wire::{About, Kind},
+};
+
+impl Engine {
+    /// Removes a node: nothing goes to it any more, and the trees of this node's packets do without it.
+    pub(super) fn remove(&mut self, node: usize, reason: RemovalReason) {
+        let link = &mut self.links[node];
+        if matches!(link.standing, Standing::Gone | Standing::Left) {
+            return;
+        }
+        link.standing = if reason == RemovalReason::Left {
+            Standing::Left
+        } else {
+            self.counters.count(Counter::Removed);
+            Standing::Gone
+        };
+        link.suspicion = None;
+        let (buffers, counters) = (&mut self.buffers, &mut self.counters);
+        link.outward.clear(|out| {
+            if let Some(buffer) = out.buffer {
+                counters.count(Counter::Abandoned);
+                buffers.copy_done(buffer);
+            }
+        });
+        link.inward.clear(|early| {
+            if let Some(buffer) = early.buffer {
+                buffers.refuse(buffer);
+            }
+        });
+        self.blocked = self.blocked.without(node);
+        for due in [Due::Ack, Due::Retransmit, Due::Probe] {
+            self.deadlines.cancel(key(node, due));
+        }
+        self.events.push_back(Event::Removed { node, reason });
+        if matches!(reason, RemovalReason::Silent | RemovalReason::Restarted) {
+            let about = About {
+                origin: node as u8,
+                ..About::default()
+            };
+            self.send_to_all(Nodes::first(self.links.len()), Kind::Gone, about);
+        }
+        self.fail_groups_with(node);
+        for position in 0..self.groups.count() {
+            self.remove_from_group(position, node);
+        }
+        self.check_ready();
+    }
+
+    /// A member is gone: the tree of this node's packets is made anew, and what some member may lack goes out on it again.
+    pub(super) fn remove_from_group(&mut self, position: usize, gone: usize) {
+        let me = self.config.me;
+        let group = self.groups.at(position);
+        group.alive = group.alive.without(gone);
+        if !group.streams[me].alive.has(gone) || gone == me {
+            return;
+        }
+        let id = group.id;
+        let stream = &mut group.streams[me];
+        let first = stream.first_unstable();
+        let nodes = stream.alive.without(gone);
+        stream.replant(nodes, me, me, first);
+        let children = stream.branch.children;
+        for nth in 0..self.groups.at(position).own.len() {
+            let retained = self.groups.at(position).own[nth];
+            let about = About {
+                group: id.0,
+                number: first.wrapping_add(nth as u32),
+                origin: me as u8,
+                nodes,
+            };
+            let out = Outgoing {
+                kind: Kind::Multicast,
+                buffer: Some(retained.buffer),
+                length: retained.length,
+                about,
+            };
+            for child in children.into_iter().flatten().map(usize::from) {
+                if self.links[child].takes_frames() {
+                    self.counters.count(Counter::Repaired);
+                    self.buffers.copy_again(retained.buffer);
+                    self.send(child, out);
+                }
+            }
+        }
+        self.note_progress(position, me);
+    }
+
+    /// Another node says that it has removed `gone`.
+    pub(super) fn reported(&mut self, by: usize, gone: usize) {
+        if gone == by || gone >= self.links.len() {
+            self.counters.count(Counter::BadControl);
+            return;
+        }
+        let link = &mut self.links[gone];
+        if link.standing != Standing::Open {
+            return;
+        }
+        if self.now.nanos_since(link.heard_at) >= self.config.timing.dead_ns / 2 {
+            return self.remove(gone, RemovalReason::Reported { by });
+        }
+        // It is believed when it stays silent, or when packets of this node do not reach it.
+        self.counters.count(Counter::FalseReports);
+        if link.suspicion.is_none() {
+            link.suspicion = Some(Suspicion { by, since: self.now });
+        }
+        link.probe_now = true;
+        self.deadlines.set(
+            key(gone, Due::Probe),
+            self.now.plus_nanos(self.config.timing.dead_ns / 16),
+        );
+        self.wake(gone);
+    }
+
+    /// Another node has removed this one.
+    pub(super) fn excluded(&mut self, by: usize) {
+        self.events.push_back(Event::Excluded { by });
+        self.remove(by, RemovalReason::Reported { by });
+    }
+
+    /// A node says that it leaves.
+    pub(super) fn left(&mut self, node: usize) {
+        self.remove(node, RemovalReason::Left);
+        self.links[node].inward.ack_now = true;
+        self.wake(node);
+    }
+
+    /// The program of a node was started again.
+    pub(super) fn restarted(&mut self, node: usize) {
+        self.remove(node, RemovalReason::Restarted);
+    }
+
+    /// A node that was removed is still there: it is told, now and then.
+    pub(super) fn tell_gone(&mut self, node: usize) {
+        let link = &mut self.links[node];
+        if self.now.nanos_since(link.heard_at) >= self.config.timing.dead_ns / 16 {
+            link.heard_at = self.now;
+            link.tell_gone = true;
+            self.wake(node);
+        }
+    }
+
+    /// It is time to ask whether a node is there, or to remove it.
+    pub(super) fn probe(&mut self, node: usize) {
+        let dead_ns = self.config.timing.dead_ns;
+        let link = &mut self.links[node];
+        match link.standing {
+            Standing::Unknown => {
+                link.hello_now = true;
+                // 5 ms at first, then up to half a second.
+                let wait_ns = 5_000_000 << link.probes.min(7);
+                link.probes += 1;
+                self.deadlines
+                    .set(key(node, Due::Probe), self.now.plus_nanos(wait_ns.min(500_000_000)));
+            }
+            Standing::Open => {
+                let silent_ns = self.now.nanos_since(link.heard_at);
+                if let Some(Suspicion { by, since }) = link.suspicion
+                    && self.is_stuck_since(node, since)
+                {
+                    return self.remove(node, RemovalReason::Reported { by });
+                }
+                let link = &mut self.links[node];
+                if silent_ns < dead_ns / 4 && link.suspicion.is_none() {
+                    let ask_at = link.heard_at.plus_nanos(dead_ns / 4);
+                    self.deadlines.set(key(node, Due::Probe), ask_at);
+                    return;
+                }
+                if silent_ns >= dead_ns / 4 {
+                    if link.probes == 0 {
+                        link.probed_at = self.now;
+                    }
+                    // A program that polls seldom first has to read what came meanwhile.
+                    let asked_ns = self.now.nanos_since(link.probed_at);
+                    if silent_ns >= dead_ns && link.probes >= 4 && asked_ns >= dead_ns / 4 {
+                        return self.remove(node, RemovalReason::Silent);
+                    }
+                    link.probes += 1;
+                }
+                self.counters.count(Counter::Probes);
+                link.probe_now = true;
+                self.deadlines
+                    .set(key(node, Due::Probe), self.now.plus_nanos(dead_ns / 16));
+            }
+            Standing::Left | Standing::Gone => return,
+        }
+        self.wake(node);
+    }
+
+    /// Whether packets of this node for a group with `node` have been on their path for too long, and since the report, too.
+    fn is_stuck_since(&mut self, node: usize, since: ether::Time) -> bool {
+        let dead_ns = self.config.timing.dead_ns;
+        let now = self.now;
+        let is_late = |at| now.nanos_since(at) >= dead_ns;
+        is_late(since)
+            && self
+                .groups
+                .iter()
+                .any(|group| group.alive.has(node) && !group.own.is_empty() && is_late(group.progress_at))
+    }
+}

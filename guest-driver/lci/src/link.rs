@@ -1,0 +1,99 @@
+//! What a node knows of one other: its session, when it was heard of, and the frames of both directions.
+
+use ether::{MacAddr, Time};
+
+use crate::{receive::Receiver, transmit::Transmitter};
+
+/// How a link stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// The peer was not heard of yet.
+    Unknown,
+    /// The peer's session is known.
+    Open,
+    /// The peer has said that it leaves: it sends nothing more.
+    Left,
+    /// The peer was removed.
+    Gone,
+}
+
+/// Another node reported that the peer is gone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Suspicion {
+    pub(crate) by: usize,
+    pub(crate) since: Time,
+}
+
+/// A link to another node.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) mac: MacAddr,
+    pub(crate) standing: Standing,
+    /// The peer's session; 0 while it is unknown.
+    pub(crate) session: u32,
+    pub(crate) heard_at: Time,
+    /// Questions without an answer, and when the first of them was asked.
+    pub(crate) probes: u32,
+    pub(crate) probed_at: Time,
+    pub(crate) suspicion: Option<Suspicion>,
+    /// A session that the peer may have now; it is asked whether it knows ours.
+    pub(crate) challenge: u32,
+    /// A HELLO is to be sent.
+    pub(crate) hello_now: bool,
+    /// The peer is to answer without delay.
+    pub(crate) probe_now: bool,
+    /// The peer is to hear that it was removed.
+    pub(crate) tell_gone: bool,
+    /// In the list of links with something to send.
+    pub(crate) queued: bool,
+    pub(crate) outward: Transmitter,
+    pub(crate) inward: Receiver,
+}
+
+impl Link {
+    pub(crate) fn new(mac: MacAddr) -> Self {
+        Self {
+            mac,
+            standing: Standing::Unknown,
+            session: 0,
+            heard_at: Time::ZERO,
+            probes: 0,
+            probed_at: Time::ZERO,
+            suspicion: None,
+            challenge: 0,
+            hello_now: false,
+            probe_now: false,
+            tell_gone: false,
+            queued: false,
+            outward: Transmitter::new(),
+            inward: Receiver::new(),
+        }
+    }
+
+    /// Whether numbered frames can go to the peer.
+    #[inline]
+    pub(crate) fn takes_frames(&self) -> bool {
+        self.standing == Standing::Open
+    }
+
+    /// Whether the peer may still send, and wants its frames acknowledged.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.standing, Standing::Open | Standing::Left)
+    }
+
+    /// Whether there is a frame to be sent now.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.hello_now
+            || self.tell_gone
+            || self.is_open() && (self.outward.is_ready() || self.inward.ack_now || self.probe_now)
+    }
+
+    /// The peer was heard of.
+    #[inline]
+    pub(crate) fn heard(&mut self, now: Time) {
+        self.heard_at = now;
+        self.probes = 0;
+    }
+}
