@@ -29,6 +29,8 @@ enum Program {
     No,
     /// It was allocated and not launched.
     Allocated,
+    /// It was launched, and is not everywhere yet.
+    Launched,
     /// Bytes of a frame that is not accepted yet.
     Arrived,
     /// A packet that the program has not taken yet.
@@ -61,6 +63,7 @@ pub(crate) struct Buffers {
     states: Box<[State]>,
     free_send: Vec<BufferId>,
     free_receive: Vec<BufferId>,
+    launched: usize,
     unicasts_waiting: usize,
     kept: usize,
     of_origin: Box<[u16]>,
@@ -87,6 +90,7 @@ impl Buffers {
             states: vec![free; total].into(),
             free_send: ids(0..SEND_BUFFERS),
             free_receive: ids(SEND_BUFFERS..total),
+            launched: 0,
             unicasts_waiting: 0,
             kept: 0,
             of_origin: vec![0; nodes].into(),
@@ -100,6 +104,11 @@ impl Buffers {
 
     pub(crate) fn free_send(&self) -> usize {
         self.free_send.len()
+    }
+
+    /// Packets that the program launched and that are not everywhere yet.
+    pub(crate) fn launched(&self) -> usize {
+        self.launched
     }
 
     /// Takes a buffer for a packet of the program.
@@ -128,9 +137,10 @@ impl Buffers {
     #[inline]
     pub(crate) fn launch(&mut self, buffer: BufferId, copies: u8, retained: bool) {
         let state = &mut self.states[buffer.index()];
-        state.program = Program::No;
+        state.program = Program::Launched;
         state.copies = copies.into();
         state.retained = retained;
+        self.launched += 1;
         self.settle(buffer);
     }
 
@@ -204,7 +214,7 @@ impl Buffers {
         match state.program {
             Program::Kept => self.kept -= 1,
             Program::Allocated => {}
-            Program::No | Program::Arrived | Program::Waiting => return false,
+            Program::No | Program::Launched | Program::Arrived | Program::Waiting => return false,
         }
         state.program = Program::No;
         self.settle(buffer);
@@ -235,6 +245,10 @@ impl Buffers {
         let state = &mut self.states[buffer.index()];
         if state.copies > 0 || state.program == Program::Waiting {
             return;
+        }
+        if state.program == Program::Launched && !state.retained {
+            state.program = Program::No;
+            self.launched -= 1;
         }
         if state.origin != NO_ORIGIN {
             self.of_origin[usize::from(state.origin)] -= 1;

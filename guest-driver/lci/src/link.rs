@@ -11,8 +11,6 @@ pub(crate) enum Standing {
     Unknown,
     /// The peer's session is known.
     Open,
-    /// The peer has said that it leaves: it sends nothing more.
-    Left,
     /// The peer was removed.
     Gone,
 }
@@ -36,14 +34,16 @@ pub(crate) struct Link {
     pub(crate) probes: u32,
     pub(crate) probed_at: Time,
     pub(crate) suspicion: Option<Suspicion>,
+    /// The peer launches nothing more, and all that it launched is everywhere.
+    pub(crate) has_said_bye: bool,
     /// A session that the peer may have now; it is asked whether it knows ours.
     pub(crate) challenge: u32,
     /// A HELLO is to be sent.
     pub(crate) hello_now: bool,
     /// The peer is to answer without delay.
     pub(crate) probe_now: bool,
-    /// The peer is to hear that it was removed.
-    pub(crate) tell_gone: bool,
+    /// The peer is to hear that this node was removed: the peer itself, or this one.
+    pub(crate) tell_gone: Option<u8>,
     /// In the list of links with something to send.
     pub(crate) queued: bool,
     pub(crate) outward: Transmitter,
@@ -60,33 +60,28 @@ impl Link {
             probes: 0,
             probed_at: Time::ZERO,
             suspicion: None,
+            has_said_bye: false,
             challenge: 0,
             hello_now: false,
             probe_now: false,
-            tell_gone: false,
+            tell_gone: None,
             queued: false,
             outward: Transmitter::new(),
             inward: Receiver::new(),
         }
     }
 
-    /// Whether numbered frames can go to the peer.
-    #[inline]
-    pub(crate) fn takes_frames(&self) -> bool {
-        self.standing == Standing::Open
-    }
-
-    /// Whether the peer may still send, and wants its frames acknowledged.
+    /// Whether the peer was heard of and not removed.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.standing, Standing::Open | Standing::Left)
+        self.standing == Standing::Open
     }
 
     /// Whether there is a frame to be sent now.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         self.hello_now
-            || self.tell_gone
+            || self.tell_gone.is_some()
             || self.is_open() && (self.outward.is_ready() || self.inward.ack_now || self.probe_now)
     }
 

@@ -62,8 +62,9 @@ impl Stream {
         lowest
     }
 
-    /// A child tells how far it is. False if it is no child, or cannot be so far.
-    pub(crate) fn hear(&mut self, child: usize, number: u32) -> bool {
+    /// A child tells how far it is: at most `ahead_max` packets farther than this node, as a child of a new tree can be. False if it
+    /// is no child, or cannot be so far.
+    pub(crate) fn hear(&mut self, child: usize, number: u32, ahead_max: u32) -> bool {
         let Some(nth) = self
             .branch
             .children
@@ -72,7 +73,7 @@ impl Stream {
         else {
             return false;
         };
-        if (self.next.wrapping_sub(number) as i32) < 0 {
+        if number.wrapping_sub(self.next) as i32 > ahead_max as i32 {
             return false;
         }
         if number.wrapping_sub(self.below[nth]) as i32 > 0 {
@@ -127,9 +128,9 @@ mod tests {
         stream.next = 5;
         stream.taken = 5;
         assert_eq!(stream.stable(), 0);
-        assert!(stream.hear(1, 4) && stream.hear(2, 3) && stream.hear(2, 1));
-        assert!(!stream.hear(3, 5), "no child of the sender");
-        assert!(!stream.hear(1, 6), "it was never sent");
+        assert!(stream.hear(1, 4, 0) && stream.hear(2, 3, 0) && stream.hear(2, 1, 0));
+        assert!(!stream.hear(3, 5, 0), "no child of the sender");
+        assert!(!stream.hear(1, 6, 0), "it was never sent");
         assert_eq!((stream.stable(), stream.settle(), stream.settle()), (3, 3, 0));
         stream.replant(members.without(1), 0, 0, 3);
         assert_eq!(

@@ -14,6 +14,9 @@ const fn report_key(nodes: usize) -> usize {
     super::LINK_KEYS * nodes
 }
 
+/// Packets of one sender that some member may lack, at most.
+const KEPT_MAX: u32 = crate::SEND_BUFFERS as u32;
+
 /// What becomes of a packet of a tree.
 enum Verdict {
     /// It is taken: a new one, or one that only children lack.
@@ -34,7 +37,7 @@ impl Engine {
             (Kind::Join, _) => self.join(from, &frame.about),
             (Kind::Group, _) => self.group_named(from, &frame.about),
             (Kind::Gone, _) => self.reported(from, frame.about.origin.into()),
-            // What follows a BYE is done when it was taken.
+            (Kind::Bye, _) => self.links[from].has_said_bye = true,
             _ => {}
         }
         true
@@ -81,7 +84,7 @@ impl Engine {
         } else {
             self.counters.count(Counter::Duplicates);
         }
-        let reached = |child: &u8| self.links[usize::from(*child)].takes_frames();
+        let reached = |child: &u8| self.links[usize::from(*child)].is_open();
         let copies = children.iter().flatten().filter(|child| reached(child)).count();
         self.buffers.accept_multicast(buffer, origin, is_new, copies as u8);
         if is_new {
@@ -99,7 +102,7 @@ impl Engine {
             about: *about,
         };
         for child in children.into_iter().flatten().map(usize::from) {
-            if self.links[child].takes_frames() {
+            if self.links[child].is_open() {
                 self.counters.count(Counter::Forwarded);
                 self.send(child, out);
             }
@@ -146,13 +149,14 @@ impl Engine {
         match ahead {
             0 => Verdict::Take { is_new: true },
             1.. => Verdict::Drop(Counter::Gap),
+            _ if ahead < -(KEPT_MAX as i32) => Verdict::Drop(Counter::Duplicates),
             _ => Verdict::Take { is_new: false },
         }
     }
 
     /// A child tells how far it and all below it are.
     fn accept_stable(&mut self, from: usize, about: &About) {
-        let origin = usize::from(about.origin);
+        let (origin, me) = (usize::from(about.origin), self.config.me);
         let Some(position) = self.groups.position(GroupId(about.group)) else {
             self.counters.count(Counter::BadControl);
             return;
@@ -165,7 +169,7 @@ impl Engine {
         if stream.alive != about.nodes {
             // Of the tree before, or of one that this node has not seen.
             self.counters.count(Counter::OldTree);
-        } else if stream.hear(from, about.number) {
+        } else if stream.hear(from, about.number, if origin == me { 0 } else { KEPT_MAX }) {
             self.note_progress(position, origin);
         } else {
             self.counters.count(Counter::BadControl);
@@ -215,7 +219,7 @@ impl Engine {
             nodes,
         };
         if let Some(parent) = parent.map(usize::from)
-            && self.links[parent].takes_frames()
+            && self.links[parent].is_open()
         {
             self.send(parent, Outgoing::control(Kind::Stable, about));
         }
@@ -241,7 +245,7 @@ impl Engine {
     /// Sends a numbered frame without payload to all of `nodes` that are there.
     pub(super) fn send_to_all(&mut self, nodes: Nodes, kind: Kind, about: About) {
         for node in nodes.without(self.config.me).iter() {
-            if self.links.get(node).is_some_and(Link::takes_frames) {
+            if self.links.get(node).is_some_and(Link::is_open) {
                 self.send(node, Outgoing::control(kind, about));
             }
         }

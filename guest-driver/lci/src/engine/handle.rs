@@ -43,9 +43,9 @@ impl Engine {
             self.stale(from, &header);
             return self.drop_frame(Counter::Stale);
         }
-        if header.kind == Kind::Gone && usize::from(header.about.origin) == self.config.me {
-            // It has removed this node, and numbers nothing for it any more.
-            self.excluded(from);
+        if header.kind == Kind::Gone && [from, self.config.me].contains(&usize::from(header.about.origin)) {
+            // It leaves, or it has removed this node: it numbers nothing for it any more.
+            self.parted(from, usize::from(header.about.origin) == from);
             return Handled::default();
         }
         if self.config.policy.retransmits() && self.acknowledged(from, &header).is_err() {
@@ -64,6 +64,7 @@ impl Engine {
         if !self.blocked.is_empty() {
             self.unblock();
         }
+        self.say_bye();
         self.wake(from);
         handled
     }
@@ -120,9 +121,9 @@ impl Engine {
             }
             Standing::Gone if link.session == header.session => return self.tell_gone(from),
             Standing::Gone => return,
-            Standing::Open | Standing::Left if link.session == header.session => link.heard(self.now),
+            Standing::Open if link.session == header.session => link.heard(self.now),
             Standing::Open if header.peer_session == own_session => return self.restarted(from),
-            Standing::Open | Standing::Left => {
+            Standing::Open => {
                 // An old frame, or the program was started again: only that knows this node's session.
                 link.challenge = header.session;
                 link.hello_now = true;
@@ -155,10 +156,6 @@ impl Engine {
     fn numbered(&mut self, from: usize, header: &Header) -> Handled {
         let retransmits = self.config.policy.retransmits();
         let link = &mut self.links[from];
-        if link.standing == Standing::Left {
-            link.inward.ack_now = true;
-            return self.drop_frame(Counter::Duplicates);
-        }
         let ahead = match link.inward.place(header.sequence) {
             Place::Duplicate => return self.drop_frame(Counter::Duplicates),
             Place::Beyond if retransmits => return self.drop_frame(Counter::BeyondWindow),
@@ -217,10 +214,6 @@ impl Engine {
                 return;
             }
             link.inward.advance();
-            if head.kind == Kind::Bye {
-                self.left(from);
-                break;
-            }
         }
         let link = &mut self.links[from];
         if !self.config.policy.retransmits() {

@@ -2,7 +2,7 @@
 
 use ether::Time;
 
-use super::{Delivered, Engine};
+use super::{Delivered, Engine, membership::Leaving};
 use crate::{
     BufferId, Counter, GroupId, PACKET_LEN_MAX,
     group::Retained,
@@ -57,7 +57,7 @@ impl Engine {
         if !self.buffers.is_allocated(buffer) {
             return Err(LaunchError::NotAllocated);
         }
-        if self.is_leaving {
+        if self.leaving != Leaving::No {
             return Err(LaunchError::Leaving);
         }
         match u16::try_from(length) {
@@ -150,21 +150,5 @@ impl Engine {
         }
         self.note_progress(position, me);
         Ok(())
-    }
-
-    /// Says goodbye to all: nothing more can be launched; what was launched still arrives, and what others sent is still passed on.
-    pub fn leave(&mut self, now: Time) {
-        self.now = now;
-        if !self.is_leaving {
-            self.is_leaving = true;
-            let all = crate::Nodes::first(self.links.len());
-            self.send_to_all(all, Kind::Bye, About::default());
-        }
-    }
-
-    /// After [`leave`](Self::leave): whether every other node has everything, and has left, too, or was removed.
-    pub fn all_have_left(&self) -> bool {
-        self.others()
-            .all(|node| !matches!(self.links[node].standing, crate::link::Standing::Open))
     }
 }

@@ -8,19 +8,29 @@ use crate::{
     wire::{About, Kind},
 };
 
+/// How far this node is with leaving.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Leaving {
+    /// It stays.
+    #[default]
+    No,
+    /// Own packets are under way.
+    Asked,
+    /// It has said goodbye.
+    Said,
+}
+
 impl Engine {
     /// Removes a node: nothing goes to it any more, and the trees of this node's packets do without it.
     pub(super) fn remove(&mut self, node: usize, reason: RemovalReason) {
         let link = &mut self.links[node];
-        if matches!(link.standing, Standing::Gone | Standing::Left) {
+        if link.standing == Standing::Gone {
             return;
         }
-        link.standing = if reason == RemovalReason::Left {
-            Standing::Left
-        } else {
+        link.standing = Standing::Gone;
+        if reason != RemovalReason::Left {
             self.counters.count(Counter::Removed);
-            Standing::Gone
-        };
+        }
         link.suspicion = None;
         let (buffers, counters) = (&mut self.buffers, &mut self.counters);
         link.outward.clear(|out| {
@@ -51,6 +61,7 @@ impl Engine {
             self.remove_from_group(position, node);
         }
         self.check_ready();
+        self.say_bye();
     }
 
     /// A member is gone: the tree of this node's packets is made anew, and what some member may lack goes out on it again.
@@ -62,6 +73,7 @@ impl Engine {
             return;
         }
         let id = group.id;
+        group.progress_at = self.now;
         let stream = &mut group.streams[me];
         let first = stream.first_unstable();
         let nodes = stream.alive.without(gone);
@@ -82,7 +94,7 @@ impl Engine {
                 about,
             };
             for child in children.into_iter().flatten().map(usize::from) {
-                if self.links[child].takes_frames() {
+                if self.links[child].is_open() {
                     self.counters.count(Counter::Repaired);
                     self.buffers.copy_again(retained.buffer);
                     self.send(child, out);
@@ -118,17 +130,52 @@ impl Engine {
         self.wake(gone);
     }
 
-    /// Another node has removed this one.
-    pub(super) fn excluded(&mut self, by: usize) {
-        self.events.push_back(Event::Excluded { by });
-        self.remove(by, RemovalReason::Reported { by });
+    /// Another node leaves without waiting for the others, or has removed this one.
+    pub(super) fn parted(&mut self, other: usize, leaves: bool) {
+        if leaves {
+            return self.remove(other, RemovalReason::Left);
+        }
+        self.events.push_back(Event::Excluded { by: other });
+        self.remove(other, RemovalReason::Reported { by: other });
     }
 
-    /// A node says that it leaves.
-    pub(super) fn left(&mut self, node: usize) {
-        self.remove(node, RemovalReason::Left);
-        self.links[node].inward.ack_now = true;
-        self.wake(node);
+    /// Says goodbye to all: this node launches nothing more. What it launched still arrives, and it still takes and passes on what
+    /// others send, until [`has_finished`](Self::has_finished).
+    pub fn leave(&mut self, now: ether::Time) {
+        self.now = now;
+        self.leaving = self.leaving.max(Leaving::Asked);
+        self.say_bye();
+    }
+
+    /// Says goodbye once every own packet is where it is to be: then no node needs another for packets of this one.
+    pub(super) fn say_bye(&mut self) {
+        if self.leaving == Leaving::Asked && self.buffers.launched() == 0 {
+            self.leaving = Leaving::Said;
+            self.send_to_all(Nodes::first(self.links.len()), Kind::Bye, About::default());
+        }
+    }
+
+    /// Whether every node that was not removed has said goodbye: then every packet is where it is to be.
+    pub fn all_have_left(&self) -> bool {
+        let mut others = self.others();
+        self.leaving == Leaving::Said && others.all(|node| !self.links[node].is_open() || self.links[node].has_said_bye)
+    }
+
+    /// Whether [`all_have_left`](Self::all_have_left), and all know that this node has: it can go.
+    pub fn has_finished(&self) -> bool {
+        self.all_have_left() && self.is_idle()
+    }
+
+    /// Tells all nodes that are there that this one goes without waiting for them: one frame for each, which may be lost.
+    pub fn abandon(&mut self, now: ether::Time) {
+        self.now = now;
+        self.leaving = Leaving::Said;
+        for node in self.others() {
+            if self.links[node].is_open() {
+                self.links[node].tell_gone = Some(self.config.me as u8);
+                self.wake(node);
+            }
+        }
     }
 
     /// The program of a node was started again.
@@ -141,7 +188,7 @@ impl Engine {
         let link = &mut self.links[node];
         if self.now.nanos_since(link.heard_at) >= self.config.timing.dead_ns / 16 {
             link.heard_at = self.now;
-            link.tell_gone = true;
+            link.tell_gone = Some(node as u8);
             self.wake(node);
         }
     }
@@ -188,7 +235,7 @@ impl Engine {
                 self.deadlines
                     .set(key(node, Due::Probe), self.now.plus_nanos(dead_ns / 16));
             }
-            Standing::Left | Standing::Gone => return,
+            Standing::Gone => return,
         }
         self.wake(node);
     }

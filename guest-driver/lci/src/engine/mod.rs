@@ -15,6 +15,7 @@ use alloc::{boxed::Box, collections::VecDeque};
 
 use ether::Time;
 
+use self::membership::Leaving;
 pub use self::{
     handle::Handled,
     launch::LaunchError,
@@ -73,7 +74,7 @@ pub struct Engine {
     blocked: Nodes,
     counters: Counters,
     is_ready: bool,
-    is_leaving: bool,
+    leaving: Leaving,
 }
 
 /// A packet that waits for the program.
@@ -124,7 +125,7 @@ impl Engine {
             blocked: Nodes::default(),
             counters: Counters::default(),
             is_ready: false,
-            is_leaving: false,
+            leaving: Leaving::default(),
             config,
         };
         for node in engine.others() {

@@ -45,9 +45,9 @@ impl Engine {
         if core::mem::take(&mut link.hello_now) {
             return Some(self.write_hello(node, head));
         }
-        if core::mem::take(&mut link.tell_gone) {
+        if let Some(gone) = link.tell_gone.take() {
             let about = About {
-                origin: node as u8,
+                origin: gone,
                 ..About::default()
             };
             return Some(self.write(node, &Outgoing::control(Kind::Gone, about), 0, head));

@@ -112,11 +112,6 @@ impl World {
         self.events.push(Reverse((at, self.order, what)));
     }
 
-    /// A frame reaches a node, wherever it comes from.
-    pub fn inject(&mut self, to: usize, frame: Vec<u8>) {
-        self.push(self.now, What::Arrive { to, frame });
-    }
-
     /// The program of a node runs, and its cable takes what is to be sent.
     pub fn kick(&mut self, node: usize) {
         if self.off[node] || self.computing[node].is_some() {

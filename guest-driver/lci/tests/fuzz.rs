@@ -1,0 +1,377 @@
+//! Fuzz target: frames against a live engine, most of them nearly right: their sessions, numbers and acknowledgements are those of the
+//! moment, then some bytes are changed. No panic, no byte outside a buffer, no buffer twice. As a plain test it runs a fixed number of
+//! generated inputs, and every change of one byte in the frames of `corpus`.
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use ether::{EtherType, MacAddr, Time};
+use lci::{
+    BufferId, Config, Counter, Engine, GroupId, HEAD_LEN_MAX, Nodes, PACKET_LEN_MAX,
+    wire::{About, FLAG_ANSWER, GROUP_HEADER_LEN, Header, Kind},
+};
+
+const INPUTS: usize = 2_000;
+/// Bytes one step takes from the input.
+const STEP: usize = 24;
+const STEPS_MAX: usize = 200;
+const NODES: usize = 5;
+const SESSION: u32 = 0x51e5;
+const TYPE: EtherType = EtherType::CARD_TO_CARD;
+
+fn mac(node: usize) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, node as u8])
+}
+
+/// Node 0, and what the others are to it.
+struct Live {
+    engine: Engine,
+    now: Time,
+    /// By node: the number that it sends next, and the number that it has heard of.
+    sequence: [u32; NODES],
+    heard: [u32; NODES],
+    kept: Vec<BufferId>,
+    waiting: BTreeSet<BufferId>,
+}
+
+fn session_of(node: usize) -> u32 {
+    0x1000 + node as u32
+}
+
+impl Live {
+    fn new() -> Self {
+        let mut config = Config::new(0, (0..NODES).map(mac).collect(), SESSION);
+        config.limits.unicasts_waiting = 20;
+        config.limits.kept = 10;
+        config.limits.groups = 4;
+        config.timing.dead_ns = 3_000_000_000;
+        Self {
+            engine: Engine::new(config, Time::ZERO).unwrap(),
+            now: Time::ZERO,
+            sequence: [0; NODES],
+            heard: [0; NODES],
+            kept: Vec::new(),
+            waiting: BTreeSet::new(),
+        }
+    }
+
+    fn handle(&mut self, frame: &[u8]) {
+        let handled = self.engine.handle(self.now, frame);
+        if let Some((buffer, start, end)) = handled.store {
+            assert!(start <= end && end <= frame.len() && end - start <= PACKET_LEN_MAX);
+            assert!(
+                (64..self.engine.buffers()).contains(&buffer.index()),
+                "a receive buffer"
+            );
+            assert!(!self.kept.contains(&buffer), "the program has it");
+        }
+    }
+
+    /// The header of an honest frame of `from`.
+    fn honest(&self, from: usize, kind: Kind) -> Header {
+        Header {
+            destination: mac(0),
+            source: mac(from),
+            kind,
+            flags: 0,
+            from: from as u8,
+            to: 0,
+            job: 0,
+            length: 0,
+            session: session_of(from),
+            peer_session: SESSION,
+            sequence: self.sequence[from],
+            ack: self.heard[from],
+            selective: 0,
+            about: About::default(),
+        }
+    }
+
+    fn step(&mut self, input: &[u8; STEP]) {
+        let [what, who, a, b, ..] = *input;
+        let from = 1 + usize::from(who) % (NODES - 1);
+        let number = u32::from_be_bytes([input[4], input[5], input[6], input[7]]);
+        match what {
+            0..=9 => self.time(u64::from(a) << (b % 32)),
+            10..=39 => self.send(a, b, usize::from(input[5])),
+            40..=59 => self.take(a, b),
+            60..=79 => self.transmit(),
+            80..=83 => {
+                let _ = self.engine.create_group(Nodes(u128::from(number) & 0x1f | 1));
+            }
+            84 if a < 20 => self.engine.leave(self.now),
+            85..=99 => {
+                let mut hello = self.honest(from, Kind::Hello);
+                hello.peer_session = if a < 128 { 0 } else { SESSION };
+                hello.flags = a & FLAG_ANSWER;
+                // The check sum of the list of nodes is that of the engine's own frames.
+                hello.about.nodes = Nodes::first(NODES);
+                hello.about.group = self.digest();
+                self.frame(&hello, input);
+            }
+            _ => {
+                let kind = Kind::ALL[usize::from(a) % Kind::ALL.len()];
+                let mut header = self.honest(from, kind);
+                header.length = if matches!(kind, Kind::Unicast | Kind::Multicast) {
+                    u16::from(b) * 4
+                } else {
+                    0
+                };
+                if kind != Kind::Gone || b < 20 {
+                    header.about = self.about(kind, from, number, input);
+                    let len = kind.header_len();
+                    if len < GROUP_HEADER_LEN {
+                        header.about = About::default();
+                    }
+                    self.sequence[from] += u32::from(kind.is_numbered());
+                    self.frame(&header, input);
+                }
+            }
+        }
+    }
+
+    fn digest(&self) -> u32 {
+        let mut fresh = Engine::new(self.engine.config().clone(), self.now).unwrap();
+        let mut head = [0; HEAD_LEN_MAX];
+        fresh.poll_transmit(self.now, &mut head).unwrap();
+        u32::from_be_bytes([head[52], head[53], head[54], head[55]])
+    }
+
+    fn about(&self, kind: Kind, from: usize, number: u32, input: &[u8; STEP]) -> About {
+        let groups: Vec<_> = self.engine.groups().collect();
+        let (group, members) = groups[usize::from(input[8]) % groups.len()];
+        let small = number % 100;
+        About {
+            group: if kind == Kind::Group {
+                (from as u32 + 1) << 16 | small
+            } else {
+                group.0
+            },
+            number: if matches!(kind, Kind::Join | Kind::Group) {
+                small % 3
+            } else {
+                small
+            },
+            origin: if input[9] < 200 { from as u8 } else { input[9] % 7 },
+            nodes: if input[10] < 200 {
+                members
+            } else {
+                Nodes(members.0 & u128::from(input[11]) | 1)
+            },
+        }
+    }
+
+    /// Hands a frame over, sometimes with a changed byte or without its end.
+    fn frame(&mut self, header: &Header, input: &[u8; STEP]) {
+        let mut frame = vec![0x5a; GROUP_HEADER_LEN + usize::from(header.length)];
+        header.write(TYPE, &mut frame);
+        if input[12] < 60 {
+            let at = usize::from(input[13]) % GROUP_HEADER_LEN;
+            frame[at] ^= input[14];
+        }
+        if input[12] > 245 {
+            frame.truncate(usize::from(input[15]));
+        }
+        self.handle(&frame);
+        self.take(4, input[16]);
+    }
+
+    fn time(&mut self, ns: u64) {
+        self.now = self.now.plus_nanos(ns);
+        if self.engine.poll_timeout() <= self.now {
+            self.engine.handle_timeout(self.now);
+        }
+    }
+
+    fn send(&mut self, to: u8, count: u8, length: usize) {
+        for _ in 0..count % 8 {
+            let Some(packet) = self.engine.allocate() else { return };
+            assert!(packet.index() < 64);
+            let launched = if to < 128 {
+                let to = usize::from(to) % (NODES + 1);
+                self.engine.launch_unicast(self.now, to, packet, length)
+            } else {
+                self.engine.launch_multicast(self.now, GroupId::ALL, packet, length)
+            };
+            if launched.is_err() {
+                assert!(self.engine.release(packet));
+            }
+        }
+    }
+
+    fn take(&mut self, count: u8, keep: u8) {
+        for _ in 0..count {
+            let Some(packet) = self.engine.poll_delivery() else {
+                break;
+            };
+            assert!(packet.source < NODES && packet.length <= PACKET_LEN_MAX);
+            assert!(!self.kept.contains(&packet.buffer), "one buffer for two packets");
+            self.kept.push(packet.buffer);
+        }
+        while self.kept.len() > usize::from(keep % 12) {
+            assert!(self.engine.release(self.kept.pop().unwrap()));
+        }
+        while self.engine.poll_event().is_some() {}
+    }
+
+    fn transmit(&mut self) {
+        let mut head = [0; HEAD_LEN_MAX];
+        for _ in 0..100 {
+            let Some(frame) = self.engine.poll_transmit(self.now, &mut head) else {
+                return;
+            };
+            assert!(frame.head_len + frame.payload.map_or(0, |(_, len)| len) + frame.pad_len >= 60);
+            if frame.head_len == GROUP_HEADER_LEN || frame.payload.is_some() {
+                let to = usize::from(head[20]);
+                let sequence = u32::from_be_bytes([head[36], head[37], head[38], head[39]]);
+                if Kind::ALL[usize::from(head[17])].is_numbered() && sequence == self.heard[to] {
+                    self.heard[to] += 1;
+                }
+            }
+        }
+        self.waiting.clear();
+    }
+}
+
+#[test]
+fn m_bv1_arbitrary_frames_never_break_an_engine() {
+    let reached = std::sync::Mutex::new(BTreeSet::new());
+    bolero::check!()
+        .with_iterations(INPUTS)
+        .with_generator(bolero::produce::<Vec<[u8; STEP]>>().with().len(1..=STEPS_MAX))
+        .for_each(|steps| {
+            let mut live = Live::new();
+            for step in steps {
+                live.step(step);
+            }
+            let counted = live.engine.counters().iter().filter(|(_, count)| *count > 0);
+            reached.lock().unwrap().extend(counted.map(|(counter, _)| counter));
+        });
+    let reached = reached.into_inner().unwrap();
+    let missed: Vec<_> = Counter::ALL
+        .iter()
+        .filter(|counter| !reached.contains(counter))
+        .collect();
+    assert!(missed.len() <= 4, "the frames do not get to {missed:?}");
+}
+
+/// An honest frame of each kind, from node 2 to node 0, in the order in which they are taken.
+fn corpus() -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    files
+        .into_iter()
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect()
+}
+
+#[test]
+fn m_bv1_every_change_of_a_byte_of_known_frames_is_survived() {
+    let frames = corpus();
+    let kinds: BTreeSet<_> = frames.iter().map(|(_, frame)| frame[17]).collect();
+    assert_eq!(kinds.len(), Kind::ALL.len(), "the corpus has each kind of frame");
+    let mut live = Live::new();
+    for (_, frame) in &frames {
+        live.handle(frame);
+        live.take(4, 0);
+    }
+    let counters = live.engine.counters();
+    assert_eq!(
+        counters.of(Counter::FramesReceived),
+        frames.len() as u64 - 1,
+        "all are taken; the last is a report of itself: {counters:?}"
+    );
+    for last in 0..frames.len() {
+        for at in 0..frames[last].1.len().min(GROUP_HEADER_LEN) {
+            for value in [0, 1, 2, 127, 128, 254, 255] {
+                let mut live = Live::new();
+                for (_, frame) in &frames[..last] {
+                    live.handle(frame);
+                }
+                let mut changed = frames[last].1.clone();
+                changed[at] = value;
+                live.handle(&changed);
+                live.transmit();
+                live.take(9, 0);
+                live.time(5_000_000_000);
+                live.transmit();
+            }
+        }
+    }
+}
+
+/// Writes the corpus anew: `LCI_WRITE_CORPUS=1`.
+#[test]
+fn the_corpus_is_what_an_honest_node_sends() {
+    let mut live = Live::new();
+    let mut expected = Vec::new();
+    let digest = live.digest();
+    for kind in [
+        Kind::Hello,
+        Kind::Ack,
+        Kind::Unicast,
+        Kind::Multicast,
+        Kind::Stable,
+        Kind::Join,
+        Kind::Group,
+        Kind::Bye,
+        Kind::Gone,
+    ] {
+        let mut header = live.honest(2, kind);
+        let all = About {
+            group: GroupId::ALL.0,
+            number: 0,
+            origin: 2,
+            nodes: Nodes::first(NODES),
+        };
+        header.about = match kind {
+            Kind::Hello => About {
+                group: digest,
+                origin: 0,
+                ..all
+            },
+            Kind::Multicast => all,
+            Kind::Stable => About { origin: 0, ..all },
+            Kind::Join => About {
+                group: 0,
+                origin: 0,
+                nodes: Nodes(0b101),
+                ..all
+            },
+            Kind::Group => About {
+                group: 0x3_0001,
+                origin: 0,
+                nodes: Nodes(0b1100),
+                ..all
+            },
+            Kind::Gone => About {
+                origin: 0,
+                ..About::default()
+            },
+            _ => About::default(),
+        };
+        header.length = if matches!(kind, Kind::Unicast | Kind::Multicast) {
+            16
+        } else {
+            0
+        };
+        if kind.is_numbered() {
+            live.sequence[2] += 1;
+        }
+        let mut frame = vec![0x5a; kind.header_len() + usize::from(header.length)];
+        header.write(TYPE, &mut frame);
+        expected.push(frame);
+    }
+    if std::env::var_os("LCI_WRITE_CORPUS").is_some() {
+        for (at, frame) in expected.iter().enumerate() {
+            let kind = Kind::ALL[usize::from(frame[17])];
+            let path = format!("{}/tests/corpus/{at}-{kind:?}.bin", env!("CARGO_MANIFEST_DIR")).to_lowercase();
+            fs::write(path, frame).unwrap();
+        }
+    }
+    let found: Vec<_> = corpus().into_iter().map(|(_, frame)| frame).collect();
+    assert_eq!(found, expected);
+}
