@@ -1,0 +1,180 @@
+//! The engine and its port behind one lock, and what the threads of a node share beside it.
+
+use std::{
+    collections::VecDeque,
+    io::IoSlice,
+    os::fd::OwnedFd,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64},
+    },
+};
+
+use ether::Time;
+use lci::{BufferId, Delivery, Engine, Event, HEAD_LEN_MAX, Transmit};
+use netif::{Netif, NetifError};
+
+use crate::{Lci, Packet, arena::Arena, clock, statistics::Interrupts};
+
+/// Frames that one call takes from the port at most, so that it ends.
+const RECEIVE_MAX: usize = 256;
+/// Frames that go to the port in one call.
+const BURST: usize = 16;
+const ZEROS: [u8; 60] = [0; 60];
+
+/// The program's function for packets.
+pub(crate) type Upcall = Box<dyn FnMut(&Lci, Packet) + Send>;
+
+/// What the threads of a node share.
+pub(crate) struct Shared {
+    pub(crate) core: Mutex<Core>,
+    pub(crate) arena: Arena,
+    /// Taken while packets are delivered: upcalls are never nested, and never at the same time.
+    pub(crate) upcall: Mutex<Option<Upcall>>,
+    /// The thread that delivers packets, by [`crate::node::thread_number`].
+    pub(crate) deliverer: AtomicU64,
+    pub(crate) flags: Flags,
+    pub(crate) interrupts: Interrupts,
+    pub(crate) me: usize,
+    pub(crate) size: usize,
+}
+
+/// Words that are read without the lock.
+pub(crate) struct Flags {
+    /// M-BV9: the program does not want to be interrupted.
+    pub(crate) disabled: AtomicBool,
+    /// An interrupt came while it did not: it is to be told when it does.
+    pub(crate) parked: AtomicBool,
+    /// What wakes the handler then.
+    pub(crate) unpark: OwnedFd,
+    /// Packets that were delivered.
+    pub(crate) processed: AtomicU64,
+    /// When the program looked at the clock last.
+    pub(crate) polled_at: AtomicU64,
+}
+
+/// The engine and its port.
+pub(crate) struct Core {
+    pub(crate) engine: Engine,
+    pub(crate) port: Box<dyn Netif + Send>,
+    /// Frames that the port had no room for.
+    stalled: VecDeque<Vec<u8>>,
+    pub(crate) events: VecDeque<Event>,
+    /// Why the port does not work any more.
+    pub(crate) failure: Option<NetifError>,
+}
+
+impl Core {
+    pub(crate) fn new(engine: Engine, port: Box<dyn Netif + Send>) -> Self {
+        Self {
+            engine,
+            port,
+            stalled: VecDeque::new(),
+            events: VecDeque::new(),
+            failure: None,
+        }
+    }
+
+    /// Takes frames from the port, does what is due, and sends what is to be sent.
+    pub(crate) fn pump(&mut self, arena: &Arena, now: Time) {
+        if let Err(error) = self.try_pump(arena, now) {
+            self.failure.get_or_insert(error);
+        }
+        while let Some(event) = self.engine.poll_event() {
+            self.events.push_back(event);
+        }
+    }
+
+    fn try_pump(&mut self, arena: &Arena, now: Time) -> Result<(), NetifError> {
+        for _ in 0..RECEIVE_MAX {
+            let Some(frame) = self.port.poll_receive()? else { break };
+            if let Some((buffer, start, end)) = self.engine.handle(now, frame).store {
+                // SAFETY: the engine has just taken this buffer for these bytes.
+                unsafe { arena.store(buffer, frame.get(start..end).unwrap_or_default()) };
+            }
+        }
+        if self.engine.poll_timeout() <= now {
+            self.engine.handle_timeout(now);
+        }
+        self.transmit(arena, now)
+    }
+
+    /// Sends what the engine has, as long as the port takes it.
+    pub(crate) fn transmit(&mut self, arena: &Arena, now: Time) -> Result<(), NetifError> {
+        while let Some(frame) = self.stalled.front() {
+            if !self.port.send(&[IoSlice::new(frame)])? {
+                return Ok(());
+            }
+            self.stalled.pop_front();
+        }
+        loop {
+            let mut heads = [[0; HEAD_LEN_MAX]; BURST];
+            let mut frames = [const { None }; BURST];
+            let mut count = 0;
+            for (head, frame) in heads.iter_mut().zip(&mut frames) {
+                *frame = self.engine.poll_transmit(now, head);
+                if frame.is_none() {
+                    break;
+                }
+                count += 1;
+            }
+            if count == 0 {
+                return Ok(());
+            }
+            let parts: [[IoSlice<'_>; 3]; BURST] = std::array::from_fn(|at| {
+                frames[at].map_or([IoSlice::new(&[]); 3], |frame| parts(arena, &heads[at], &frame))
+            });
+            let sent = if count == 1 {
+                usize::from(self.port.send(&parts[0])?)
+            } else {
+                let bursts: [&[IoSlice<'_>]; BURST] = std::array::from_fn(|at| &parts[at][..]);
+                self.port.send_burst(&bursts[..count])?
+            };
+            // The port is full. A copy, because a buffer may be another packet's soon.
+            for parts in &parts[sent.min(count)..count] {
+                self.stalled
+                    .push_back(parts.iter().flat_map(|part| part.iter().copied()).collect());
+            }
+            if !self.stalled.is_empty() || count < BURST {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes the next packet for the program.
+    pub(crate) fn next_delivery(&mut self) -> Option<Delivery> {
+        self.engine.poll_delivery()
+    }
+
+    /// Allocates a packet.
+    pub(crate) fn allocate(&mut self) -> Option<BufferId> {
+        self.engine.allocate()
+    }
+}
+
+fn parts<'a>(arena: &'a Arena, head: &'a [u8; HEAD_LEN_MAX], frame: &Transmit) -> [IoSlice<'a>; 3] {
+    let payload = frame.payload.map_or(&[][..], |(buffer, len)| {
+        // SAFETY: the engine sends buffers that are launched or received. The program has no right to write to the former; what
+        // it writes to the latter goes to the packet's other receivers, which is its own fault and no one else's memory.
+        unsafe { arena.bytes(buffer, len) }
+    });
+    [
+        IoSlice::new(&head[..frame.head_len]),
+        IoSlice::new(payload),
+        IoSlice::new(&ZEROS[..frame.pad_len.min(ZEROS.len())]),
+    ]
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        // A panic of an upcall does not happen under this lock.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pumps once, and returns the time at which it did.
+    pub(crate) fn pump(&self) -> Time {
+        let now = clock::now();
+        self.lock().pump(&self.arena, now);
+        now
+    }
+}

@@ -1,0 +1,164 @@
+//! The handler of a node's interrupts: a thread that the port wakes, and that looks at the clock while timers run.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::atomic::Ordering,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+
+use crate::{Lci, LciError, clock, statistics::Interrupts};
+
+/// The thread, which ends when this is dropped.
+pub(crate) struct Handler {
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What woke the handler.
+#[derive(PartialEq, Eq)]
+enum Woken {
+    Stop,
+    Frames,
+    Time,
+}
+
+/// What the thread needs.
+struct Watch {
+    node: Lci,
+    stop: OwnedFd,
+    port: OwnedFd,
+    watchdog: Duration,
+    clock_period: Duration,
+}
+
+impl Handler {
+    /// Starts the handler of `node`.
+    pub(crate) fn start(node: Lci, watchdog: Duration, clock_period: Duration) -> Result<Self, LciError> {
+        let system = |what| move |source: io::Error| LciError::System { what, source };
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| system("make an event descriptor")(error.into()))?;
+        let port = node.shared().lock().port.as_fd().try_clone_to_owned();
+        let watch = Watch {
+            node,
+            stop: stop.try_clone().map_err(system("copy a descriptor"))?,
+            port: port.map_err(system("copy a descriptor"))?,
+            watchdog,
+            clock_period,
+        };
+        let thread = thread::Builder::new()
+            .name("lci-interrupt".to_owned())
+            .spawn(move || watch.run())
+            .map_err(system("start a thread"))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+        {
+            // It ends at once, and a panic of an upcall was told when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Watch {
+    fn run(&self) {
+        while !self.once() {}
+    }
+
+    /// Waits for an interrupt and handles it; true when it is time to stop.
+    fn once(&self) -> bool {
+        let shared = self.node.shared();
+        let due = shared.lock().engine.poll_timeout();
+        let wait_ns = due.nanos_since(clock::now()).max(self.clock_period.as_nanos() as u64);
+        match self.wait(Some(Duration::from_nanos(wait_ns)), true) {
+            Woken::Stop => return true,
+            Woken::Time => {
+                self.look_at_clock();
+                return false;
+            }
+            Woken::Frames => Interrupts::count(&shared.interrupts.arrived),
+        }
+        let before = shared.flags.processed.load(Ordering::Acquire);
+        if !self.watchdog.is_zero() {
+            // The watchdog runs; what the program polls until then needs no interrupt.
+            if self.wait(Some(self.watchdog), false) == Woken::Stop {
+                return true;
+            }
+            let has_progress = shared.flags.processed.load(Ordering::Acquire) != before;
+            if has_progress || self.wait(Some(Duration::ZERO), true) != Woken::Frames {
+                Interrupts::count(&shared.interrupts.cancelled);
+                return false;
+            }
+        }
+        if shared.flags.disabled.load(Ordering::SeqCst) {
+            Interrupts::count(&shared.interrupts.suppressed);
+            return self.park();
+        }
+        self.process();
+        false
+    }
+
+    /// The program has interrupts disabled: nothing is done before it enables them. True when it is time to stop.
+    fn park(&self) -> bool {
+        let flags = &self.node.shared().flags;
+        flags.parked.store(true, Ordering::SeqCst);
+        if !flags.disabled.load(Ordering::SeqCst) {
+            flags.parked.store(false, Ordering::SeqCst);
+            return false;
+        }
+        let mut fds = [&self.stop, &flags.unpark].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let polled = rustix::event::poll(&mut fds, None);
+        let stop = polled.is_ok() && !fds[0].revents().is_empty();
+        let mut count = [0; 8];
+        // It may have nothing: then the program enabled interrupts and disabled them again.
+        let _ = rustix::io::read(&flags.unpark, &mut count);
+        stop
+    }
+
+    fn process(&self) {
+        Interrupts::count(&self.node.shared().interrupts.taken);
+        self.node.shared().pump();
+        self.node.deliver(true);
+    }
+
+    /// M-BV10: the program has not looked at the clock for a while, and a timer is due.
+    fn look_at_clock(&self) {
+        let shared = self.node.shared();
+        let now = clock::now();
+        let polled_ns = now
+            .as_nanos()
+            .saturating_sub(shared.flags.polled_at.load(Ordering::Relaxed));
+        let is_due = shared.lock().engine.poll_timeout() <= now;
+        if is_due
+            && u128::from(polled_ns) >= self.clock_period.as_nanos()
+            && !shared.flags.disabled.load(Ordering::SeqCst)
+        {
+            Interrupts::count(&shared.interrupts.clock);
+            shared.pump();
+            self.node.deliver(true);
+        }
+    }
+
+    fn wait(&self, timeout: Option<Duration>, frames: bool) -> Woken {
+        let mut fds = [(&self.stop, true), (&self.port, frames)]
+            .map(|(fd, wanted)| PollFd::new(fd, if wanted { PollFlags::IN } else { PollFlags::empty() }));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(0) | Err(_) => Woken::Time,
+            Ok(_) if !fds[0].revents().is_empty() => Woken::Stop,
+            Ok(_) => Woken::Frames,
+        }
+    }
+}

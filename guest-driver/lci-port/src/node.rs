@@ -1,0 +1,447 @@
+//! A node: what the paper's Table 1 has, and what goes with it.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError, TryLockError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use ether::{EtherType, MacAddr};
+use lci::{Config, Engine, Event, GroupId, Nodes, RemovalReason, wire::GROUP_HEADER_LEN};
+use netif::{AfPacket, AfPacketOptions, Netif};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::{
+    LciError, Options, PACKET_LEN_MAX, Packet, SendPacket, Statistics,
+    arena::Arena,
+    clock,
+    core::{Core, Flags, Shared},
+    interrupt::Handler,
+    statistics::Interrupts,
+};
+
+/// No thread has this number.
+const NO_THREAD: u64 = 0;
+/// Polls that find nothing before the processor is given to another thread.
+const SPINS: u32 = 200;
+/// How long a node that has finished waits for others that may not have heard of it.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A number of this thread, never [`NO_THREAD`].
+pub(crate) fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(NO_THREAD + 1);
+    thread_local! {
+        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
+
+/// One node of a program. It may be used from several threads; packets are delivered by one at a time.
+#[derive(Clone)]
+pub struct Lci {
+    shared: Arc<Shared>,
+    handler: Arc<Mutex<Option<Handler>>>,
+    watchdog: (Duration, Duration),
+}
+
+impl Lci {
+    /// Makes the node that has the interface `interface`, and waits until all of `nodes` were heard of.
+    ///
+    /// # Errors
+    /// [`LciError`] if the interface cannot be used, is no node's, or nodes were not heard of in time.
+    pub fn open(interface: &str, nodes: &[MacAddr], options: &Options) -> Result<Self, LciError> {
+        let port = AfPacket::open(interface, EtherType::CARD_TO_CARD, &AfPacketOptions::default())?;
+        Self::over(Box::new(port), nodes, options)
+    }
+
+    /// Makes a node over a port that is open, as [`open`](Self::open) does.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn over(port: Box<dyn Netif + Send>, nodes: &[MacAddr], options: &Options) -> Result<Self, LciError> {
+        let mac = port.mac();
+        let me = nodes
+            .iter()
+            .position(|node| *node == mac)
+            .ok_or(LciError::NotListed { mac })?;
+        let needed = GROUP_HEADER_LEN - ether::ETHERNET_HEADER_LEN + PACKET_LEN_MAX;
+        if port.mtu() < needed {
+            let mtu = port.mtu();
+            return Err(LciError::ShortMtu { mtu, needed });
+        }
+        let now = clock::now();
+        // Two starts of a node are never in the same nanosecond; which one was first does not matter.
+        let session = (now.as_nanos() ^ now.as_nanos() >> 32) as u32 ^ std::process::id().rotate_left(16);
+        let config = Config {
+            job: options.job,
+            policy: options.policy,
+            timing: options.timing,
+            limits: options.limits,
+            ..Config::new(me, nodes.to_vec(), session)
+        };
+        let engine = Engine::new(config, now)?;
+        let unpark = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| LciError::System {
+            what: "make an event descriptor",
+            source: error.into(),
+        })?;
+        let shared = Shared {
+            arena: Arena::new(engine.buffers()),
+            me,
+            size: nodes.len(),
+            core: Mutex::new(Core::new(engine, port)),
+            upcall: Mutex::new(None),
+            deliverer: AtomicU64::new(NO_THREAD),
+            flags: Flags {
+                disabled: AtomicBool::new(true),
+                parked: AtomicBool::new(false),
+                unpark,
+                processed: AtomicU64::new(0),
+                polled_at: AtomicU64::new(0),
+            },
+            interrupts: Interrupts::default(),
+        };
+        let node = Self {
+            shared: Arc::new(shared),
+            handler: Arc::default(),
+            watchdog: (options.watchdog, options.clock_period),
+        };
+        node.await_ready(options.ready_timeout)?;
+        Ok(node)
+    }
+
+    fn await_ready(&self, timeout: Duration) -> Result<(), LciError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            self.shared.pump();
+            let mut core = self.shared.lock();
+            if core.engine.is_ready() {
+                core.events.retain(|event| *event != Event::Ready);
+                return Ok(());
+            }
+            if let Some(error) = core.failure.take() {
+                return Err(error.into());
+            }
+            let present = core.engine.present();
+            drop(core);
+            if Instant::now() > deadline {
+                return Err(LciError::Missing {
+                    missing: (0..self.shared.size).filter(|node| !present.has(*node)).collect(),
+                    seconds: timeout.as_secs(),
+                });
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// This node.
+    pub fn me(&self) -> usize {
+        self.shared.me
+    }
+
+    /// Nodes of the program.
+    pub fn size(&self) -> usize {
+        self.shared.size
+    }
+
+    /// The nodes that are there.
+    pub fn present(&self) -> Vec<usize> {
+        self.shared.lock().engine.present().iter().collect()
+    }
+
+    /// Nanoseconds of the clock that the node goes by.
+    pub fn now_ns(&self) -> u64 {
+        clock::now().as_nanos()
+    }
+
+    /// Sets the program's function for packets, which has each packet until it drops it. Until the function is set, packets wait.
+    pub fn set_upcall(&self, upcall: impl FnMut(&Self, Packet) + Send + 'static) {
+        *self.shared.upcall.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(upcall));
+    }
+
+    /// Takes what has arrived, and calls the upcall for each packet. Returns how many there were. Within an upcall, or while another
+    /// thread delivers packets, it moves frames and delivers none.
+    pub fn poll(&self) -> usize {
+        let now = self.shared.pump();
+        self.shared.flags.polled_at.store(now.as_nanos(), Ordering::Relaxed);
+        self.deliver(false)
+    }
+
+    /// Calls the upcall for each packet that waits; in an interrupt only if the program still lets itself be interrupted.
+    pub(crate) fn deliver(&self, is_interrupt: bool) -> usize {
+        let shared = &*self.shared;
+        if shared.deliverer.load(Ordering::Relaxed) == thread_number() {
+            return 0;
+        }
+        let mut slot = match shared.upcall.try_lock() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return 0,
+        };
+        let Some(upcall) = slot.as_mut() else { return 0 };
+        shared.deliverer.store(thread_number(), Ordering::SeqCst);
+        let reset = ResetOnDrop(&shared.deliverer);
+        // The program sets this word first and looks for a deliverer then, so one of the two sees the other.
+        if is_interrupt && shared.flags.disabled.load(Ordering::SeqCst) {
+            return 0;
+        }
+        let mut count = 0;
+        loop {
+            let Some(delivery) = shared.lock().next_delivery() else {
+                break;
+            };
+            count += 1;
+            shared.flags.processed.fetch_add(1, Ordering::Release);
+            upcall(self, Packet::new(self.shared.clone(), delivery));
+        }
+        if count > 0 {
+            // What became deliverable or acknowledged by it goes out.
+            let now = clock::now();
+            let mut core = shared.lock();
+            if let Err(error) = core.transmit(&shared.arena, now) {
+                core.failure.get_or_insert(error);
+            }
+        }
+        drop(reset);
+        count
+    }
+
+    /// Allocates a packet, if one is free.
+    pub fn try_allocate(&self) -> Option<SendPacket> {
+        let buffer = self.shared.lock().allocate()?;
+        Some(SendPacket::new(self.shared.clone(), buffer))
+    }
+
+    /// Allocates a packet; polls until one is free. Within an upcall, polling delivers no packets.
+    pub fn allocate(&self) -> SendPacket {
+        self.wait_until(|node| node.try_allocate())
+    }
+
+    /// Polls until `done` has something.
+    pub fn wait_until<T>(&self, mut done: impl FnMut(&Self) -> Option<T>) -> T {
+        let mut spins = 0;
+        loop {
+            if let Some(value) = done(self) {
+                return value;
+            }
+            if self.poll() > 0 {
+                spins = 0;
+            } else {
+                spins += 1;
+                if spins > SPINS {
+                    // Other nodes may need this processor.
+                    thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+    }
+
+    /// Sends the first `size` bytes of a packet to node `destination`.
+    ///
+    /// # Errors
+    /// [`LciError::Launch`]; the packet is given back.
+    pub fn unicast(&self, destination: usize, packet: SendPacket, size: usize) -> Result<(), LciError> {
+        self.launch(packet, |core, now, buffer| {
+            core.engine.launch_unicast(now, destination, buffer, size)
+        })
+    }
+
+    /// Sends the first `size` bytes of a packet to all other nodes.
+    ///
+    /// # Errors
+    /// [`LciError::Launch`]; the packet is given back.
+    pub fn broadcast(&self, packet: SendPacket, size: usize) -> Result<(), LciError> {
+        self.multicast(GroupId::ALL, packet, size)
+    }
+
+    /// Sends the first `size` bytes of a packet to all other members of a group.
+    ///
+    /// # Errors
+    /// [`LciError::Launch`]; the packet is given back.
+    pub fn multicast(&self, group: GroupId, packet: SendPacket, size: usize) -> Result<(), LciError> {
+        self.launch(packet, |core, now, buffer| {
+            core.engine.launch_multicast(now, group, buffer, size)
+        })
+    }
+
+    fn launch(
+        &self,
+        packet: SendPacket,
+        launch: impl FnOnce(&mut Core, ether::Time, lci::BufferId) -> Result<(), lci::LaunchError>,
+    ) -> Result<(), LciError> {
+        let now = clock::now();
+        let mut core = self.shared.lock();
+        launch(&mut core, now, packet.buffer())?;
+        let sent = core.transmit(&self.shared.arena, now);
+        if let Err(error) = sent {
+            core.failure.get_or_insert(error);
+        }
+        drop(core);
+        packet.launched();
+        Ok(())
+    }
+
+    /// Creates a group: all of `members` call this, with the same list, and get the same name.
+    ///
+    /// # Errors
+    /// [`LciError::Group`] if there can be no such group, or a member is gone.
+    pub fn create_group(&self, members: &[usize]) -> Result<GroupId, LciError> {
+        let wanted = Nodes::of(members.iter().copied()).ok_or(lci::GroupError::Members)?;
+        self.shared.lock().engine.create_group(wanted)?;
+        self.wait_until(|node| {
+            let mut core = node.shared.lock();
+            let mut found = None;
+            core.events.retain(|event| match event {
+                Event::GroupCreated { group, members } if *members == wanted && found.is_none() => {
+                    found = Some(Ok(*group));
+                    false
+                }
+                Event::GroupFailed { members } if *members == wanted && found.is_none() => {
+                    found = Some(Err(lci::GroupError::MemberGone.into()));
+                    false
+                }
+                _ => true,
+            });
+            found
+        })
+    }
+
+    /// Takes the next event: a node that was removed, a timer that ended.
+    pub fn next_event(&self) -> Option<Event> {
+        self.shared.lock().events.pop_front()
+    }
+
+    /// Why the port does not work any more, if it does not; told once.
+    pub fn take_failure(&self) -> Option<LciError> {
+        self.shared.lock().failure.take().map(LciError::from)
+    }
+
+    /// Starts timer `timer` of the program, below 64: [`Event::Timer`] follows. False if there is no such timer.
+    pub fn start_timer(&self, timer: usize, after: Duration) -> bool {
+        let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+        self.shared.lock().engine.start_timer(clock::now(), timer, after_ns)
+    }
+
+    /// Stops a timer of the program; false if it does not run.
+    pub fn stop_timer(&self, timer: usize) -> bool {
+        self.shared.lock().engine.stop_timer(timer)
+    }
+
+    /// The program does not want to be interrupted: sets one word (M-BV9). When it returns, no upcall runs in another thread.
+    #[inline]
+    pub fn disable_interrupts(&self) {
+        self.shared.flags.disabled.store(true, Ordering::SeqCst);
+        let shared = &self.shared;
+        while ![NO_THREAD, thread_number()].contains(&shared.deliverer.load(Ordering::SeqCst)) {
+            thread::yield_now();
+        }
+    }
+
+    /// The program lets itself be interrupted by packets and timers: sets one word. The first call starts the handler, a thread.
+    ///
+    /// # Errors
+    /// [`LciError::System`] if the handler cannot be started.
+    #[inline]
+    pub fn enable_interrupts(&self) -> Result<(), LciError> {
+        let flags = &self.shared.flags;
+        flags.disabled.store(false, Ordering::SeqCst);
+        if flags.parked.swap(false, Ordering::SeqCst) {
+            // An interrupt came meanwhile.
+            let _ = rustix::io::write(&flags.unpark, &1u64.to_ne_bytes());
+        }
+        self.start_handler()
+    }
+
+    fn start_handler(&self) -> Result<(), LciError> {
+        let mut handler = self.handler.lock().unwrap_or_else(PoisonError::into_inner);
+        if handler.is_none() {
+            let node = Self {
+                shared: self.shared.clone(),
+                // The handler must not keep itself alive.
+                handler: Arc::default(),
+                watchdog: self.watchdog,
+            };
+            *handler = Some(Handler::start(node, self.watchdog.0, self.watchdog.1)?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The counts of this node.
+    pub fn statistics(&self) -> Statistics {
+        let mut core = self.shared.lock();
+        Statistics {
+            engine: core.engine.counters().clone(),
+            port: core.port.counters(),
+            interrupts: self.shared.interrupts.read(),
+        }
+    }
+
+    /// Ends the conversations in order, with all other nodes, which do the same. What was launched arrives. Returns nodes that did not
+    /// end in time, or were removed before.
+    pub fn finalize(&self) -> Vec<usize> {
+        let dead = Duration::from_nanos(self.shared.lock().engine.config().timing.dead_ns);
+        let deadline = Instant::now() + dead + dead / 2;
+        self.shared.lock().engine.leave(clock::now());
+        let mut left_at = None;
+        self.wait_until(|node| {
+            let core = node.shared.lock();
+            let now = Instant::now();
+            if core.engine.all_have_left() {
+                left_at.get_or_insert(now);
+            }
+            let over = left_at.is_some_and(|at| now > at + LINGER) || now > deadline || core.failure.is_some();
+            (over || core.engine.has_finished()).then_some(())
+        });
+        let mut core = self.shared.lock();
+        if left_at.is_none() {
+            core.engine.abandon(clock::now());
+        }
+        core.pump(&self.shared.arena, clock::now());
+        let present = core.engine.present();
+        let lost = |node: &usize| !present.has(*node) || left_at.is_none() && *node != self.shared.me;
+        let lost = (0..self.shared.size).filter(lost).collect();
+        let removed = |event: &Event| matches!(event, Event::Removed { reason, .. } if *reason != RemovalReason::Left);
+        core.events.retain(removed);
+        drop(core);
+        *self.handler.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        lost
+    }
+
+    /// Gives a packet back of which the program has the first byte; false if it has none that begins there.
+    pub fn free(&self, pointer: *mut u8) -> bool {
+        let buffer = self.shared.arena.buffer_at(pointer);
+        buffer.is_some_and(|buffer| self.shared.lock().engine.release(buffer))
+    }
+
+    /// Allocates a packet and returns its first byte: the program has it until it is launched or freed.
+    pub fn allocate_raw(&self) -> *mut u8 {
+        let packet = self.allocate();
+        let pointer = self.shared.arena.pointer(packet.buffer());
+        packet.launched();
+        pointer
+    }
+
+    /// Takes a packet back that [`allocate_raw`](Self::allocate_raw) gave, to launch it; `None` if the program has no such.
+    pub fn packet_at(&self, pointer: *mut u8) -> Option<SendPacket> {
+        let buffer = self.shared.arena.buffer_at(pointer)?;
+        let is_programs = buffer.index() < lci::SEND_BUFFERS && self.shared.lock().engine.is_programs(buffer);
+        is_programs.then(|| SendPacket::new(self.shared.clone(), buffer))
+    }
+}
+
+/// No thread delivers when this is over, whatever the upcall does.
+struct ResetOnDrop<'a>(&'a AtomicU64);
+
+impl Drop for ResetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(NO_THREAD, Ordering::SeqCst);
+    }
+}
