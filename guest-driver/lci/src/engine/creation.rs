@@ -83,8 +83,11 @@ impl Engine {
             self.counters.count(Counter::BadControl);
             return;
         }
-        if !members.is_within(self.present()) {
-            // The other will find out.
+        if members
+            .iter()
+            .any(|member| self.links[member].standing == crate::link::Standing::Gone)
+        {
+            // The other will find out. A member that was not heard of yet is no such.
             return;
         }
         self.creating(members, about.number).joined.0 |= 1 << from;

@@ -72,6 +72,27 @@ fn m_bv1_a_packet_for_a_group_that_a_member_has_not_heard_of_waits_for_its_name(
 }
 
 #[test]
+fn m_bv1_a_member_that_is_ready_before_the_first_one_waits_for_it() {
+    // Node 0 hears of node 2 later than node 1 does.
+    let mut world = World::cut_off(3, 1, &[(2, 0)], |_| {});
+    assert!(world.run(SECOND_NS, |world| world.nodes[1].engine.is_ready()));
+    assert!(!world.nodes[0].engine.is_ready());
+    let set = Nodes::first(3);
+    world.nodes[1].engine.create_group(set).unwrap();
+    world.kick(1);
+    world.run(SECOND_NS, |_| false);
+    world.cut.clear();
+    world.await_ready();
+    for node in [0, 2] {
+        world.nodes[node].engine.create_group(set).unwrap();
+        world.kick(node);
+    }
+    let created = |event: &(ether::Time, Event)| matches!(event.1, Event::GroupCreated { .. });
+    let all = |world: &mut World| world.nodes.iter().all(|node| node.events.iter().any(created));
+    assert!(world.run(SECOND_NS, all), "{}", world.report());
+}
+
+#[test]
 fn m_bv1_what_is_no_group_is_refused() {
     let mut world = World::with(4, 1, |config| config.limits.groups = 2);
     let create = |world: &mut World, set: u128| world.nodes[0].engine.create_group(Nodes(set));

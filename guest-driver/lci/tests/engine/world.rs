@@ -58,6 +58,11 @@ impl World {
     }
 
     pub fn with(nodes: usize, seed: u64, change: impl Fn(&mut Config)) -> Self {
+        Self::cut_off(nodes, seed, &[], change)
+    }
+
+    /// A world in which frames from the first to the second of each pair are lost from the beginning.
+    pub fn cut_off(nodes: usize, seed: u64, cut: &[(usize, usize)], change: impl Fn(&mut Config)) -> Self {
         let node = |me| {
             let mut config = config_of(me, nodes);
             change(&mut config);
@@ -74,7 +79,7 @@ impl World {
             lost: 0,
             off: vec![false; nodes],
             computing: vec![None; nodes],
-            cut: BTreeSet::new(),
+            cut: cut.iter().copied().collect(),
             trace: None,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
         };
