@@ -17,6 +17,7 @@ mod statistics;
 pub use lci::{Event, GroupId, PACKET_LEN_MAX, Policy, RemovalReason};
 
 pub use crate::{
+    clock::now_ns,
     error::LciError,
     node::Lci,
     options::Options,

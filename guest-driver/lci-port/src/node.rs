@@ -151,11 +151,6 @@ impl Lci {
         self.shared.lock().engine.present().iter().collect()
     }
 
-    /// Nanoseconds of the clock that the node goes by.
-    pub fn now_ns(&self) -> u64 {
-        clock::now().as_nanos()
-    }
-
     /// Sets the program's function for packets, which has each packet until it drops it. Until the function is set, packets wait.
     pub fn set_upcall(&self, upcall: impl FnMut(&Self, Packet) + Send + 'static) {
         *self.shared.upcall.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(upcall));

@@ -16,43 +16,13 @@ use ether::{EtherType, MacAddr};
 use lci::Counter;
 use lci_port::{Event, GroupId, Lci, LciError, Options, Packet};
 use netif::{AfPacket, AfPacketOptions, Interest, Interface, Netif, NetifCounters, NetifError, Wake};
-use weft_guest_driver_testkit::in_private_network_as_root;
+use weft_guest_driver_testkit::{bridged, in_private_network_as_root};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn ip(args: &str) {
     let status = Command::new("ip").args(args.split(' ')).status();
     assert!(status.expect("`ip` of iproute2 is needed").success(), "ip {args}");
-}
-
-/// Interfaces that a bridge joins.
-fn bridged(count: usize) -> Vec<String> {
-    ip("link add lci type bridge mcast_snooping 0");
-    ip("link set lci up");
-    let name = |at| {
-        let (node, port) = (format!("lci{at}"), format!("port{at}"));
-        ip(&format!("link add {node} type veth peer name {port}"));
-        ip(&format!("link set {port} master lci"));
-        for end in [&node, &port] {
-            ip(&format!("link set {end} addrgenmode none up"));
-        }
-        node
-    };
-    let names: Vec<_> = (0..count).map(name).collect();
-    let shown = |name: &str| {
-        Command::new("ip")
-            .args(["-o", "link", "show", "dev", name])
-            .output()
-            .unwrap()
-            .stdout
-    };
-    let start = Instant::now();
-    for name in &names {
-        while !String::from_utf8_lossy(&shown(name)).contains(" state UP ") {
-            assert!(start.elapsed() < LIMIT, "{name} does not come up");
-        }
-    }
-    names
 }
 
 fn macs(names: &[String]) -> Vec<MacAddr> {

@@ -71,6 +71,12 @@ impl Link {
         }
     }
 
+    /// Whether packets for the peer are kept for it: it was not removed. One that was not heard of yet gets them when it is.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.standing != Standing::Gone
+    }
+
     /// Whether the peer was heard of and not removed.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {

@@ -213,6 +213,35 @@ impl Drop for Veth {
     }
 }
 
+/// Makes `count` interfaces that a bridge joins, in the current namespace, and returns their names. IPv6 is off, so that no frames
+/// but the test's are on them.
+///
+/// # Panics
+/// When `ip` fails: outside of [`in_private_network`], most likely; or when one is not running after ten seconds.
+pub fn bridged(count: usize) -> Vec<String> {
+    run(
+        "ip",
+        &["link", "add", "weftbridge", "type", "bridge", "mcast_snooping", "0"],
+    );
+    run("ip", &["link", "set", "weftbridge", "addrgenmode", "none", "up"]);
+    let names: Vec<_> = (0..count).map(|at| format!("weft{at}")).collect();
+    for name in &names {
+        let port = format!("{name}port");
+        run("ip", &["link", "add", name, "type", "veth", "peer", "name", &port]);
+        run("ip", &["link", "set", &port, "master", "weftbridge"]);
+        for end in [name, &port] {
+            run("ip", &["link", "set", end, "addrgenmode", "none", "up"]);
+        }
+    }
+    let deadline = Instant::now() + RUNNING_WAIT;
+    for name in &names {
+        while !shown(name).contains(" state UP ") {
+            assert!(Instant::now() < deadline, "{name} is not running: {}", shown(name));
+        }
+    }
+    names
+}
+
 /// Sets an option of a packet socket as a program does that has nothing but the socket.
 ///
 /// # Errors

@@ -84,7 +84,7 @@ impl Engine {
         } else {
             self.counters.count(Counter::Duplicates);
         }
-        let reached = |child: &u8| self.links[usize::from(*child)].is_open();
+        let reached = |child: &u8| self.links[usize::from(*child)].is_wanted();
         let copies = children.iter().flatten().filter(|child| reached(child)).count();
         self.buffers.accept_multicast(buffer, origin, is_new, copies as u8);
         if is_new {
@@ -102,7 +102,7 @@ impl Engine {
             about: *about,
         };
         for child in children.into_iter().flatten().map(usize::from) {
-            if self.links[child].is_open() {
+            if self.links[child].is_wanted() {
                 self.counters.count(Counter::Forwarded);
                 self.send(child, out);
             }
@@ -219,7 +219,7 @@ impl Engine {
             nodes,
         };
         if let Some(parent) = parent.map(usize::from)
-            && self.links[parent].is_open()
+            && self.links[parent].is_wanted()
         {
             self.send(parent, Outgoing::control(Kind::Stable, about));
         }
@@ -245,7 +245,7 @@ impl Engine {
     /// Sends a numbered frame without payload to all of `nodes` that are there.
     pub(super) fn send_to_all(&mut self, nodes: Nodes, kind: Kind, about: About) {
         for node in nodes.without(self.config.me).iter() {
-            if self.links.get(node).is_some_and(Link::is_open) {
+            if self.links.get(node).is_some_and(Link::is_wanted) {
                 self.send(node, Outgoing::control(kind, about));
             }
         }

@@ -94,7 +94,7 @@ impl Engine {
                 about,
             };
             for child in children.into_iter().flatten().map(usize::from) {
-                if self.links[child].is_open() {
+                if self.links[child].is_wanted() {
                     self.counters.count(Counter::Repaired);
                     self.buffers.copy_again(retained.buffer);
                     self.send(child, out);

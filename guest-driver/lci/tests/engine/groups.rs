@@ -93,6 +93,21 @@ fn m_bv1_a_member_that_is_ready_before_the_first_one_waits_for_it() {
 }
 
 #[test]
+fn m_bv6_a_packet_for_a_child_that_was_not_heard_of_yet_waits_for_it() {
+    // In the tree of node 3, node 0 is the parent of node 2.
+    let mut world = World::cut_off(4, 1, &[(2, 0)], |_| {});
+    for _ in 0..40 {
+        world.nodes[3].backlog.push_back((Target::Group(GroupId::ALL), 100));
+    }
+    world.run(SECOND_NS, |_| false);
+    assert!(world.nodes[3].engine.is_ready() && !world.nodes[0].engine.is_ready());
+    assert_eq!(world.nodes[0].got_of(3, GroupId::ALL), 40);
+    world.cut.clear();
+    assert!(world.settle(5 * SECOND_NS), "{}", world.report());
+    assert_eq!(world.nodes[2].got_of(3, GroupId::ALL), 40);
+}
+
+#[test]
 fn m_bv1_what_is_no_group_is_refused() {
     let mut world = World::with(4, 1, |config| config.limits.groups = 2);
     let create = |world: &mut World, set: u128| world.nodes[0].engine.create_group(Nodes(set));

@@ -1,0 +1,118 @@
+//! C programs over `lci.h`, linked against the shared library, as nodes of a bridge in a network namespace of the test's own.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use weft_guest_driver_testkit::{bridged, in_private_network_as_root};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The static library that cargo made for these tests.
+fn archive() -> PathBuf {
+    let own = env::current_exe().unwrap();
+    let deps = own.parent().unwrap();
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("liblci_abi") && name.ends_with(".a")
+    };
+    let found = [deps, deps.parent().unwrap()].into_iter().flat_map(|dir| {
+        let entries = fs::read_dir(dir).unwrap();
+        entries.map(|entry| entry.unwrap().path()).filter(is_ours)
+    });
+    let age = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
+    found
+        .max_by_key(age)
+        .expect("cargo makes the static library for the tests")
+}
+
+/// Links the library and compiles a program of `folder`; its path.
+fn compile(out: &Path, source: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let linked = Command::new(here.join("link"))
+        .arg(archive())
+        .arg(out)
+        .status()
+        .unwrap();
+    assert!(linked.success(), "the library does not link");
+    let program = out.join("program");
+    let compiled = Command::new("gcc")
+        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(out.join("include"))
+        .arg(here.join(source))
+        .arg("-o")
+        .arg(&program)
+        .arg("-L")
+        .arg(out.join("lib"))
+        .args(["-llci", "-lm"])
+        .status()
+        .expect("gcc");
+    assert!(compiled.success(), "{source} does not compile");
+    program
+}
+
+fn start(out: &Path, program: &Path, interface: &str, nodes: &str, arguments: &[&str]) -> Child {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env("LD_LIBRARY_PATH", out.join("lib"))
+        .env("LCI_IFACE", interface)
+        .env("LCI_NODES", nodes)
+        .env("LCI_TIMEOUT_S", "20")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Waits for a program with a limit.
+fn finish(mut child: Child) -> Output {
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > LIMIT {
+            child.kill().unwrap();
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// Runs a program at `count` nodes; all must succeed. Returns what node 0 prints.
+fn run(source: &str, count: usize, arguments: &[&str]) -> String {
+    let out = tempfile::tempdir().unwrap();
+    let program = compile(out.path(), source);
+    let names = bridged(count);
+    let macs: Vec<_> = names.iter().map(|name| ethernet_address(name)).collect();
+    let nodes = macs.join(",");
+    let children: Vec<_> = names
+        .iter()
+        .map(|name| start(out.path(), &program, name, &nodes, arguments))
+        .collect();
+    let outputs: Vec<_> = children.into_iter().map(finish).collect();
+    let said = |output: &Output| format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    let all: Vec<_> = outputs.iter().map(said).collect();
+    assert!(outputs.iter().all(|output| output.status.success()), "{all:#?}");
+    String::from_utf8_lossy(&outputs[0].stdout).into_owned()
+}
+
+/// The address of an interface of this namespace; the files of the system may show another one's.
+fn ethernet_address(name: &str) -> String {
+    let shown = Command::new("ip")
+        .args(["-o", "link", "show", "dev", name])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let mut words = text.split_whitespace().skip_while(|word| *word != "link/ether");
+    words.nth(1).expect("an Ethernet interface").to_owned()
+}
+
+#[test]
+fn m_bv1_a_ring_of_four_c_programs_gets_everything_right() {
+    in_private_network_as_root("m_bv1_a_ring_of_four_c_programs_gets_everything_right", || {
+        assert_eq!(run("tests/c/ring.c", 4, &[]), "ring: all packets are right\n");
+    });
+}
