@@ -8,13 +8,17 @@ use std::{
 };
 
 /// Crates with a README of one page.
-const CRATES: [&str; 18] = [
+const CRATES: [&str; 22] = [
     "fabric",
     "fabric/ether",
     "fabric/settings",
     "firmware",
     "guest-driver/authority",
     "guest-driver/card-control",
+    "guest-driver/lci",
+    "guest-driver/lci-abi",
+    "guest-driver/lci-port",
+    "guest-driver/lci-programs",
     "guest-driver/mx-abi",
     "guest-driver/mxoe",
     "guest-driver/netif",

@@ -127,6 +127,19 @@ pub const PATIENCE_NS: u64 = 60_000_000_000;
 pub async fn wait_until<N: Node, T>(
     node: &N,
     what: &'static str,
+    done: impl FnMut() -> Option<T>,
+) -> Result<T, ProgramError> {
+    wait_for(node, what, PATIENCE_NS, done).await
+}
+
+/// Polls until `done` has something, with a limit of its own.
+///
+/// # Errors
+/// [`ProgramError`] of the node, or if nothing arrives for `patience_ns`.
+pub async fn wait_for<N: Node, T>(
+    node: &N,
+    what: &'static str,
+    patience_ns: u64,
     mut done: impl FnMut() -> Option<T>,
 ) -> Result<T, ProgramError> {
     let mut since_ns = None;
@@ -139,8 +152,8 @@ pub async fn wait_until<N: Node, T>(
             continue;
         }
         let now_ns = node.now_ns();
-        if now_ns - *since_ns.get_or_insert(now_ns) > PATIENCE_NS {
-            let seconds = PATIENCE_NS / 1_000_000_000;
+        if now_ns - *since_ns.get_or_insert(now_ns) > patience_ns {
+            let seconds = patience_ns / 1_000_000_000;
             return Err(ProgramError::Stalled { what, seconds });
         }
         node.idle().await;

@@ -251,6 +251,7 @@ pub struct Regions<'a, N> {
     node: &'a N,
     memory: Arc<Mutex<Memory>>,
     interrupts: std::cell::Cell<bool>,
+    patience_ns: u64,
     barriers: std::cell::Cell<u64>,
 }
 
@@ -265,11 +266,12 @@ fn head(say: Say, region: u32) -> [u8; HEAD_LEN] {
 
 impl<'a, N: Node> Regions<'a, N> {
     /// Shared memory of regions of `region_len` bytes over `node`, whose upcall this is from now on; waits until all nodes have it.
-    /// Without `interrupts`, the node answers others only while it waits itself.
+    /// Without `interrupts`, the node answers others only while it waits itself. It gives up after `patience_ns` in which nothing
+    /// comes.
     ///
     /// # Errors
     /// [`ProgramError::Settings`] if the regions are too long; [`ProgramError`] of the node.
-    pub async fn new(node: &'a N, region_len: usize, interrupts: bool) -> Result<Self, ProgramError> {
+    pub async fn new(node: &'a N, region_len: usize, interrupts: bool, patience_ns: u64) -> Result<Self, ProgramError> {
         if region_len > REGION_LEN_MAX {
             let sentence = format!("a region has at most {REGION_LEN_MAX} bytes, not {region_len}");
             return Err(ProgramError::Settings(sentence));
@@ -302,6 +304,7 @@ impl<'a, N: Node> Regions<'a, N> {
             node,
             memory,
             interrupts: std::cell::Cell::new(interrupts),
+            patience_ns,
             barriers: std::cell::Cell::new(0),
         };
         regions.barrier().await?;
@@ -330,7 +333,7 @@ impl<'a, N: Node> Regions<'a, N> {
     /// Waits for something with interrupts disabled, polling.
     async fn wait(&self, what: &'static str, done: impl FnMut() -> Option<()>) -> Result<(), ProgramError> {
         self.node.set_interrupts(false)?;
-        node::wait_until(self.node, what, done).await?;
+        node::wait_for(self.node, what, self.patience_ns, done).await?;
         self.node.set_interrupts(self.interrupts.get())
     }
 
@@ -422,8 +425,8 @@ impl<'a, N: Node> Regions<'a, N> {
     /// where the node is interrupted. `round` counts from 1.
     ///
     /// # Errors
-    /// [`ProgramError::Stalled`] after `patience_ns`; [`ProgramError`] of the node.
-    pub async fn spin_barrier(&self, counter: u32, round: u64, patience_ns: u64) -> Result<(), ProgramError> {
+    /// [`ProgramError::Stalled`] when nothing changes for too long; [`ProgramError`] of the node.
+    pub async fn spin_barrier(&self, counter: u32, round: u64) -> Result<(), ProgramError> {
         let read = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         self.write(counter, |bytes| {
             let count = read(bytes) + 1;
@@ -432,10 +435,10 @@ impl<'a, N: Node> Regions<'a, N> {
         .await?;
         let start_ns = self.node.now_ns();
         while read(&self.read(counter).await?) < round * self.node.size() as u64 {
-            if self.node.now_ns() - start_ns > patience_ns {
+            if self.node.now_ns() - start_ns > self.patience_ns {
                 return Err(ProgramError::Stalled {
                     what: "a copy of a region is to change, without polling",
-                    seconds: patience_ns / 1_000_000_000,
+                    seconds: self.patience_ns / 1_000_000_000,
                 });
             }
             self.node.idle().await;

@@ -184,7 +184,7 @@ pub async fn run<N: Node>(
     steps: u64,
     expected: &[u8],
 ) -> Result<u64, ProgramError> {
-    let regions = Regions::new(node, BODIES * BODY_LEN, settings.interrupts).await?;
+    let regions = Regions::new(node, BODIES * BODY_LEN, settings.interrupts, settings.patience_ns).await?;
     let own = share(count, node.size(), node.me());
     let mut round = 0;
     let start = bodies(count * BODIES);
@@ -200,7 +200,7 @@ pub async fn run<N: Node>(
         let everything = all(&regions, count).await?;
         let cell = Cell::of(&everything);
         round += 1;
-        regions.spin_barrier(COUNTER, round, settings.patience_ns).await?;
+        regions.spin_barrier(COUNTER, round).await?;
         for region in own.clone() {
             let mut moved = everything[region * BODIES..(region + 1) * BODIES].to_vec();
             for body in &mut moved {
@@ -215,7 +215,7 @@ pub async fn run<N: Node>(
                 .await?;
         }
         round += 1;
-        regions.spin_barrier(COUNTER, round, settings.patience_ns).await?;
+        regions.spin_barrier(COUNTER, round).await?;
     }
     let took_ns = node.now_ns() - start_ns;
     let result = all(&regions, count).await?;

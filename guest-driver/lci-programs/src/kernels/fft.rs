@@ -119,7 +119,7 @@ pub async fn run<N: Node>(node: &N, settings: &Settings, n: usize, expected: &[u
             "a transform has a power of two of rows".to_owned(),
         ));
     }
-    let regions = Regions::new(node, n * POINT_LEN, settings.interrupts).await?;
+    let regions = Regions::new(node, n * POINT_LEN, settings.interrupts, settings.patience_ns).await?;
     let own = share(n, node.size(), node.me());
     put(&regions, &input(n)[own.clone()].to_vec(), own.start).await?;
     let start_ns = node.now_ns();

@@ -11,7 +11,7 @@ use crate::node::ProgramError;
 pub struct Settings {
     /// Whether nodes let themselves be interrupted.
     pub interrupts: bool,
-    /// How long a spin may take before the kernel is given up.
+    /// How long nothing may happen before the kernel is given up.
     pub patience_ns: u64,
 }
 

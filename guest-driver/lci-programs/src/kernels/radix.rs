@@ -68,7 +68,7 @@ async fn places<N: Node>(regions: &Regions<'_, N>) -> Result<[usize; DIGITS], Pr
 /// # Errors
 /// [`ProgramError`] of the node, [`ProgramError::Stalled`] without interrupts, or if the result is not that of [`sequential`].
 pub async fn run<N: Node>(node: &N, settings: &Settings, count: usize, expected: &[u8]) -> Result<u64, ProgramError> {
-    let regions = Regions::new(node, KEYS * KEY_LEN, settings.interrupts).await?;
+    let regions = Regions::new(node, KEYS * KEY_LEN, settings.interrupts, settings.patience_ns).await?;
     let own = share(count, node.size(), node.me());
     let all = keys(count * KEYS);
     for region in own.clone() {
@@ -95,7 +95,7 @@ pub async fn run<N: Node>(node: &N, settings: &Settings, count: usize, expected:
             })
             .await?;
         round += 1;
-        regions.spin_barrier(COUNTER, round, settings.patience_ns).await?;
+        regions.spin_barrier(COUNTER, round).await?;
         let mut places = places(&regions).await?;
         // By region, so that each is fetched once.
         let mut moves = std::collections::BTreeMap::<usize, Vec<(usize, u32)>>::new();
@@ -114,7 +114,7 @@ pub async fn run<N: Node>(node: &N, settings: &Settings, count: usize, expected:
         }
         node.compute((own.len() * KEYS) as u64 * 20).await;
         round += 1;
-        regions.spin_barrier(COUNTER, round, settings.patience_ns).await?;
+        regions.spin_barrier(COUNTER, round).await?;
         arrays.swap(0, 1);
     }
     let took_ns = node.now_ns() - start_ns;
