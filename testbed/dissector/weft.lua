@@ -794,6 +794,99 @@ end
 
 DissectorTable.get("ethertype"):add(0x88b5, ctl)
 
+-- Frames of LCI (docs/spec/lci-wire.md). They have the EtherType of frames between cards, and another magic.
+local lci = Proto("weftlci", "Weft Low-level Communication Interface")
+local LCI_MAGIC = 0x4c43
+local LCI_LINK_LEN = 38
+local LCI_GROUP_LEN = 66
+local LCI_KINDS = {
+    [0] = "HELLO", [1] = "ACK", [2] = "UNICAST", [3] = "MULTICAST", [4] = "STABLE",
+    [5] = "JOIN", [6] = "GROUP", [7] = "GONE", [8] = "BYE",
+}
+local LCI_SHORT = { [1] = true, [2] = true, [8] = true }
+local l = {
+    magic = ProtoField.uint16("weftlci.magic", "Magic", base.HEX),
+    version = ProtoField.uint8("weftlci.version", "Version", base.DEC),
+    kind = ProtoField.uint8("weftlci.kind", "Kind", base.DEC, LCI_KINDS),
+    answer = ProtoField.bool("weftlci.answer", "Answer without delay", 8, nil, 0x01),
+    from = ProtoField.uint8("weftlci.from", "From node", base.DEC),
+    to = ProtoField.uint8("weftlci.to", "To node", base.DEC),
+    job = ProtoField.uint16("weftlci.job", "Job", base.DEC),
+    payload_length = ProtoField.uint16("weftlci.payload_length", "Bytes of the payload", base.DEC),
+    session = ProtoField.uint32("weftlci.session", "Session", base.HEX),
+    peer_session = ProtoField.uint32("weftlci.peer_session", "Session of the receiver", base.HEX),
+    sequence = ProtoField.uint32("weftlci.sequence", "Sequence", base.DEC),
+    ack = ProtoField.uint32("weftlci.ack", "Acknowledgement", base.DEC),
+    selective = ProtoField.uint64("weftlci.selective", "Selective acknowledgement", base.HEX),
+    group = ProtoField.uint32("weftlci.group", "Group", base.DEC),
+    number = ProtoField.uint32("weftlci.number", "Number", base.DEC),
+    origin = ProtoField.uint8("weftlci.origin", "Origin", base.DEC),
+    nodes = ProtoField.bytes("weftlci.nodes", "Nodes"),
+    payload = ProtoField.bytes("weftlci.payload", "Payload"),
+}
+local lci_fields = {}
+for _, field in pairs(l) do
+    lci_fields[#lci_fields + 1] = field
+end
+lci.fields = lci_fields
+local lci_malformed =
+    ProtoExpert.new("weftlci.malformed", "malformed frame of LCI", expert.group.MALFORMED, expert.severity.ERROR)
+lci.experts = { lci_malformed }
+
+function lci.dissector(t, pinfo, root)
+    if t:len() < LCI_LINK_LEN or t(0, 2):uint() ~= LCI_MAGIC then
+        return 0
+    end
+    pinfo.cols.protocol = "LCI"
+    local tree = root:add(lci, t())
+    local function put(field, at, len)
+        tree:add(field, t(at, len))
+        return t(at, len)
+    end
+    put(l.magic, 0, 2)
+    local version = put(l.version, 2, 1):uint()
+    local kind = put(l.kind, 3, 1):uint()
+    put(l.answer, 4, 1)
+    local from = put(l.from, 5, 1):uint()
+    local to = put(l.to, 6, 1):uint()
+    put(l.job, 8, 2)
+    local length = put(l.payload_length, 10, 2):uint()
+    put(l.session, 14, 4)
+    put(l.peer_session, 18, 4)
+    local sequence = put(l.sequence, 22, 4):uint()
+    local ack = put(l.ack, 26, 4):uint()
+    put(l.selective, 30, 8)
+    local text = (LCI_KINDS[kind] or ("kind " .. kind)) .. ", " .. from .. " to " .. to
+    local header = LCI_SHORT[kind] and LCI_LINK_LEN or LCI_GROUP_LEN
+    local malformed = version ~= 1 or not LCI_KINDS[kind] or header + length > t:reported_len()
+    if kind >= 2 and kind <= 8 then
+        text = text .. ", sequence " .. sequence
+    end
+    text = text .. ", acknowledges below " .. ack
+    if header == LCI_GROUP_LEN and t:len() >= LCI_GROUP_LEN then
+        local group = put(l.group, 38, 4):uint()
+        local number = put(l.number, 42, 4):uint()
+        local origin = put(l.origin, 46, 1):uint()
+        put(l.nodes, 50, 16)
+        if kind == 3 or kind == 4 then
+            text = text .. ", group " .. group .. ", number " .. number .. " of node " .. origin
+        elseif kind == 6 then
+            text = text .. ", group " .. group
+        elseif kind == 7 then
+            text = text .. ", node " .. origin
+        end
+    end
+    if malformed then
+        tree:add_proto_expert_info(lci_malformed)
+        text = text .. " [malformed]"
+    elseif length > 0 and header + length <= t:len() then
+        put(l.payload, header, length)
+    end
+    pinfo.cols.info = text
+    tree:append_text(", " .. text)
+    return t:len()
+end
+
 -- Frames between cards: multicast in the card (docs/spec/card-multicast.md).
 local mc = Proto("weftmc", "Weft Multicast in the Card")
 local MC_MAGIC = 0x574d
@@ -824,6 +917,9 @@ mc.experts = { mc_malformed }
 
 function mc.dissector(t, pinfo, root)
     -- The EtherType is free for experiments: frames without the magic belong to other programs.
+    if t:len() >= 2 and t(0, 2):uint() == LCI_MAGIC then
+        return lci.dissector(t, pinfo, root)
+    end
     if t:len() < MC_HEADER_LEN or t(0, 2):uint() ~= MC_MAGIC then
         return 0
     end

@@ -50,9 +50,9 @@ impl Body {
     }
 
     fn advance(&mut self, pull: Vector) {
-        for axis in 0..3 {
-            self.speed[axis] += pull[axis] * STEP;
-            self.at[axis] += self.speed[axis] * STEP;
+        for ((at, speed), pull) in self.at.iter_mut().zip(&mut self.speed).zip(pull) {
+            *speed += pull * STEP;
+            *at += *speed * STEP;
         }
     }
 }

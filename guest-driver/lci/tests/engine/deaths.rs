@@ -115,9 +115,9 @@ fn m_bv2_nodes_that_leave_in_order_are_no_dead_ones() {
     // Each goes as soon as it may.
     let mut left = [false; 4];
     let done = |world: &mut World| {
-        for node in 0..4 {
+        for (node, left) in left.iter_mut().enumerate() {
             if world.nodes[node].engine.has_finished() {
-                left[node] = true;
+                *left = true;
                 world.off[node] = true;
             }
         }

@@ -3,5 +3,6 @@
 mod common;
 mod control;
 mod expected;
+mod lci;
 mod multicast;
 mod mxoe;
