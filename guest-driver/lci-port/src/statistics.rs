@@ -20,7 +20,7 @@ pub struct InterruptCounters {
     pub clock: u64,
 }
 
-/// The same, counted by several threads.
+/// [`InterruptCounters`], counted by several threads.
 #[derive(Default)]
 pub(crate) struct Interrupts {
     pub(crate) arrived: AtomicU64,

@@ -16,7 +16,7 @@ pub struct Settings {
     pub size: usize,
     /// How broadcasts are forwarded.
     pub forwarding: Forwarding,
-    /// Poll after each row of own work, so that others' broadcasts are forwarded meanwhile.
+    /// Poll after the work on each own row, so that others' broadcasts are forwarded meanwhile.
     pub polls: bool,
 }
 
@@ -42,7 +42,7 @@ fn relax(row: &mut [u32], through: &[u32], k: usize) {
     }
 }
 
-/// The rows of one node.
+/// Which rows one node has.
 fn share(size: usize, nodes: usize, node: usize) -> std::ops::Range<usize> {
     size * node / nodes..size * (node + 1) / nodes
 }

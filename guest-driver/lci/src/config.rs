@@ -8,9 +8,9 @@ use ether::{EtherType, MacAddr};
 pub const NODES_MAX: usize = 128;
 /// Most bytes of a packet.
 pub const PACKET_LEN_MAX: usize = 1_024;
-/// Packets that a program may have allocated or under way: the window of the paper.
+/// Packets that a program may have allocated or in flight: the window of the paper.
 pub const SEND_BUFFERS: usize = 64;
-/// Frames of one link that may be under way. The selective acknowledgement covers as many.
+/// Frames of one link that may be in flight. The selective acknowledgement covers as many.
 pub(crate) const WINDOW: u32 = 64;
 
 /// What the host does itself, and what it leaves to the card (M-BV2).

@@ -45,7 +45,7 @@ counters! {
     Blocked "blocked" "times that a link stood still because the program took nothing",
     Abandoned "abandoned" "copies for nodes that were removed",
     Removed "removed" "nodes that were removed because they were silent, reported or restarted",
-    Missed "missed" "frames that a network without losses has lost",
+    Missed "missed" "frames that a network that is to lose nothing has lost",
     Malformed "drop_malformed" "frames dropped: not of this layout, version or EtherType",
     OtherJob "drop_other_job" "frames dropped: of another program on the same network",
     WrongSender "drop_wrong_sender" "frames dropped: not from the address of the node that they name, or for another node",

@@ -93,7 +93,7 @@ impl Receiver {
         self.ack_now |= self.unacknowledged >= ACK_EVERY;
     }
 
-    /// A network without losses has lost this many frames: the next number is behind them.
+    /// A network that is to lose nothing has lost this many frames: the next number is behind them.
     pub(crate) fn skip(&mut self, count: u32) {
         self.next = self.next.wrapping_add(count);
     }
@@ -110,7 +110,7 @@ impl Receiver {
         (self.next, self.present >> 1)
     }
 
-    /// The acknowledgement is under way.
+    /// The acknowledgement is in flight.
     #[inline]
     pub(crate) fn acknowledged(&mut self) {
         self.unacknowledged = 0;

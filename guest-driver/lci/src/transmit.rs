@@ -1,4 +1,4 @@
-//! Numbered frames of one link, outward: those that wait, those under way, and which of them are sent again.
+//! Numbered frames of one link, outward: those that wait, those in flight, and which of them are sent again.
 
 use alloc::{boxed::Box, collections::VecDeque};
 
@@ -88,7 +88,7 @@ impl Transmitter {
         self.lost > 0 || !self.waiting.is_empty() && self.next.wrapping_sub(self.base) < WINDOW
     }
 
-    /// Whether frames are under way.
+    /// Whether frames are in flight.
     #[inline]
     pub(crate) fn is_waiting_for_ack(&self) -> bool {
         self.next != self.base
@@ -142,7 +142,7 @@ impl Transmitter {
         Some((sequence, out, false))
     }
 
-    /// A network without losses: the frame that was taken last is there.
+    /// A network that loses nothing: the frame that was taken last is there.
     #[inline]
     pub(crate) fn arrived_for_certain(&mut self) -> Option<Outgoing> {
         let sequence = self.base;
@@ -163,15 +163,15 @@ impl Transmitter {
         selective: u64,
         mut done: impl FnMut(Outgoing),
     ) -> Result<bool, BadAck> {
-        let under_way = self.next.wrapping_sub(self.base);
+        let in_flight = self.next.wrapping_sub(self.base);
         let count = ack.wrapping_sub(self.base);
-        if count > under_way {
+        if count > in_flight {
             // Of before, or of what was never sent.
             let is_old = (count as i32) < 0 && self.base.wrapping_sub(ack) <= WINDOW;
             return if is_old { Ok(false) } else { Err(BadAck) };
         }
         // Bit n is `ack + 1 + n`.
-        let beyond = under_way - count;
+        let beyond = in_flight - count;
         if selective != 0 && 64 - selective.leading_zeros() >= beyond {
             return Err(BadAck);
         }
@@ -248,7 +248,7 @@ impl Transmitter {
         (usual << self.backoff.min(16)).min(timing.retransmit_max_ns.max(timing.retransmit_min_ns))
     }
 
-    /// When the oldest frame under way is to be sent again.
+    /// When the oldest frame in flight is to be sent again.
     pub(crate) fn due(&mut self, timing: &Timing) -> Option<Time> {
         if !self.is_waiting_for_ack() {
             return None;

@@ -40,8 +40,8 @@ fn session_of(node: usize) -> u32 {
 impl Live {
     fn new() -> Self {
         let mut config = Config::new(0, (0..NODES).map(mac).collect(), SESSION);
-        config.limits.unicasts_waiting = 20;
-        config.limits.kept = 10;
+        config.limits.unicasts_waiting = 3;
+        config.limits.kept = 4;
         config.limits.groups = 4;
         config.timing.dead_ns = 3_000_000_000;
         Self {
@@ -126,6 +126,19 @@ impl Live {
                     self.frame(&header, input);
                 }
             }
+        }
+    }
+
+    /// All other nodes are heard of.
+    fn greet(&mut self) {
+        let digest = self.digest();
+        for from in 1..NODES {
+            let mut hello = self.honest(from, Kind::Hello);
+            hello.about.nodes = Nodes::first(NODES);
+            hello.about.group = digest;
+            let mut frame = [0; GROUP_HEADER_LEN];
+            hello.write(TYPE, &mut frame);
+            self.handle(&frame);
         }
     }
 
@@ -234,7 +247,6 @@ impl Live {
 
 #[test]
 fn m_bv1_arbitrary_frames_never_break_an_engine() {
-    let reached = std::sync::Mutex::new(BTreeSet::new());
     bolero::check!()
         .with_iterations(INPUTS)
         .with_generator(bolero::produce::<Vec<[u8; STEP]>>().with().len(1..=STEPS_MAX))
@@ -243,15 +255,36 @@ fn m_bv1_arbitrary_frames_never_break_an_engine() {
             for step in steps {
                 live.step(step);
             }
-            let counted = live.engine.counters().iter().filter(|(_, count)| *count > 0);
-            reached.lock().unwrap().extend(counted.map(|(counter, _)| counter));
         });
-    let reached = reached.into_inner().unwrap();
+}
+
+#[test]
+fn m_bv1_frames_of_a_seed_reach_what_is_counted() {
+    let mut reached = BTreeSet::new();
+    let mut state = 0x1234_5678_9abc_def1_u64;
+    for _ in 0..4_000 {
+        let mut live = Live::new();
+        live.greet();
+        for _ in 0..STEPS_MAX {
+            let mut input = [0; STEP];
+            for half in input.as_chunks_mut::<8>().0 {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                *half = state.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+            }
+            live.step(&input);
+        }
+        let counted = live.engine.counters().iter().filter(|(_, count)| *count > 0);
+        reached.extend(counted.map(|(counter, _)| counter));
+    }
+    // A network that loses nothing is another policy's, and there is a buffer for all that an honest window allows.
+    let never = [Counter::Missed, Counter::NoBuffer];
     let missed: Vec<_> = Counter::ALL
         .iter()
-        .filter(|counter| !reached.contains(counter))
+        .filter(|counter| !never.contains(counter) && !reached.contains(counter))
         .collect();
-    assert!(missed.len() <= 4, "the frames do not get to {missed:?}");
+    assert!(missed.is_empty(), "the frames do not get to {missed:?}");
 }
 
 /// An honest frame of each kind, from node 2 to node 0, in the order in which they are taken.
@@ -303,73 +336,52 @@ fn m_bv1_every_change_of_a_byte_of_known_frames_is_survived() {
     }
 }
 
+/// The frames of the corpus.
+fn honest_frames() -> Vec<Vec<u8>> {
+    let mut live = Live::new();
+    let digest = live.digest();
+    let about = |group, origin, nodes| About {
+        group,
+        number: 0,
+        origin,
+        nodes: Nodes(nodes),
+    };
+    let all = Nodes::first(NODES).0;
+    let kinds = [
+        (Kind::Hello, about(digest, 0, all)),
+        (Kind::Ack, About::default()),
+        (Kind::Unicast, About::default()),
+        (Kind::Multicast, about(1, 2, all)),
+        (Kind::Stable, about(1, 0, all)),
+        (Kind::Join, about(0, 0, 0b101)),
+        (Kind::Group, about(0x3_0001, 0, 0b1100)),
+        (Kind::Bye, About::default()),
+        (Kind::Gone, About::default()),
+    ];
+    let frame = |(kind, about): (Kind, About)| {
+        let carries = matches!(kind, Kind::Unicast | Kind::Multicast);
+        let header = Header {
+            about,
+            length: if carries { 16 } else { 0 },
+            ..live.honest(2, kind)
+        };
+        live.sequence[2] += u32::from(kind.is_numbered());
+        let mut frame = vec![0x5a; kind.header_len() + usize::from(header.length)];
+        header.write(TYPE, &mut frame);
+        frame
+    };
+    kinds.into_iter().map(frame).collect()
+}
+
 /// Writes the corpus anew: `LCI_WRITE_CORPUS=1`.
 #[test]
 fn the_corpus_is_what_an_honest_node_sends() {
-    let mut live = Live::new();
-    let mut expected = Vec::new();
-    let digest = live.digest();
-    for kind in [
-        Kind::Hello,
-        Kind::Ack,
-        Kind::Unicast,
-        Kind::Multicast,
-        Kind::Stable,
-        Kind::Join,
-        Kind::Group,
-        Kind::Bye,
-        Kind::Gone,
-    ] {
-        let mut header = live.honest(2, kind);
-        let all = About {
-            group: GroupId::ALL.0,
-            number: 0,
-            origin: 2,
-            nodes: Nodes::first(NODES),
-        };
-        header.about = match kind {
-            Kind::Hello => About {
-                group: digest,
-                origin: 0,
-                ..all
-            },
-            Kind::Multicast => all,
-            Kind::Stable => About { origin: 0, ..all },
-            Kind::Join => About {
-                group: 0,
-                origin: 0,
-                nodes: Nodes(0b101),
-                ..all
-            },
-            Kind::Group => About {
-                group: 0x3_0001,
-                origin: 0,
-                nodes: Nodes(0b1100),
-                ..all
-            },
-            Kind::Gone => About {
-                origin: 0,
-                ..About::default()
-            },
-            _ => About::default(),
-        };
-        header.length = if matches!(kind, Kind::Unicast | Kind::Multicast) {
-            16
-        } else {
-            0
-        };
-        if kind.is_numbered() {
-            live.sequence[2] += 1;
-        }
-        let mut frame = vec![0x5a; kind.header_len() + usize::from(header.length)];
-        header.write(TYPE, &mut frame);
-        expected.push(frame);
-    }
+    let expected = honest_frames();
     if std::env::var_os("LCI_WRITE_CORPUS").is_some() {
         for (at, frame) in expected.iter().enumerate() {
-            let kind = Kind::ALL[usize::from(frame[17])];
-            let path = format!("{}/tests/corpus/{at}-{kind:?}.bin", env!("CARGO_MANIFEST_DIR")).to_lowercase();
-            fs::write(path, frame).unwrap();
+            let name = format!("{at}-{:?}.bin", Kind::ALL[usize::from(frame[17])]).to_lowercase();
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus");
+            fs::write(PathBuf::from(folder).join(name), frame).unwrap();
         }
     }
     let found: Vec<_> = corpus().into_iter().map(|(_, frame)| frame).collect();

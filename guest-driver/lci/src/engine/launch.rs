@@ -37,7 +37,7 @@ pub enum LaunchError {
 }
 
 impl Engine {
-    /// Allocates a packet; `None` while all [`crate::SEND_BUFFERS`] are under way.
+    /// Allocates a packet; `None` while all [`crate::SEND_BUFFERS`] are in flight.
     #[inline]
     pub fn allocate(&mut self) -> Option<BufferId> {
         self.buffers.allocate()

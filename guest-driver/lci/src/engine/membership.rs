@@ -14,7 +14,7 @@ pub(super) enum Leaving {
     /// It stays.
     #[default]
     No,
-    /// Own packets are under way.
+    /// Own packets are in flight.
     Asked,
     /// It has said goodbye.
     Said,

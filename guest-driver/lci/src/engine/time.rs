@@ -81,7 +81,7 @@ impl Engine {
         runs
     }
 
-    /// Timers that run, of the program and of the protocol, questions to silent nodes not counted: while there are any, the
+    /// Running timers of the program and of the protocol, questions to silent nodes not counted: while there are any, the
     /// library's clock is to be looked at (M-BV10).
     pub fn timers_running(&self) -> usize {
         let links = LINK_KEYS * self.links.len();

@@ -7,7 +7,7 @@ use super::{node::Target, world::World};
 const SECOND_NS: u64 = 1_000_000_000;
 
 #[test]
-fn m_bv1_a_sender_has_64_packets_under_way_and_waits() {
+fn m_bv1_a_sender_has_64_packets_in_flight_and_waits() {
     let mut world = World::ready(3, 1);
     world.nodes[1].deaf = true;
     for _ in 0..2_000 {

@@ -63,7 +63,7 @@ fn m_bv2_lost_frames_are_sent_again_and_nothing_is_lost() {
         "what was not lost is seldom sent again: {again} of {}",
         world.lost
     );
-    // At 1 per cent of losses a gigabit link keeps half of its 110 MB/s.
+    // With 1 per cent lost, a gigabit link keeps half of its 110 MB/s.
     let ns = world.now.nanos_since(start);
     assert!(ns < 2 * 5_000 * (1_076 + 24) * 8, "5 MB take {ns} ns");
 }

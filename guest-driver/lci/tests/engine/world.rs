@@ -139,7 +139,7 @@ impl World {
         let Some(frame) = self.nodes[node].transmit(now) else {
             return;
         };
-        // A launch that waited for a buffer may go on: one is free once its frames were taken by a network without losses.
+        // A launch that waited for a buffer may go on: one is free once its frames were taken by a network that loses nothing.
         self.nodes[node].run(now);
         self.cable_busy[node] = true;
         let free = now.plus_nanos((frame.len() as u64 + 24) * NS_PER_BYTE);
