@@ -87,6 +87,9 @@ impl Core {
 
     fn try_pump(&mut self, arena: &Arena, now: Time) -> Result<(), NetifError> {
         for _ in 0..RECEIVE_MAX {
+            if !self.engine.can_receive() {
+                break;
+            }
             let Some(frame) = self.port.poll_receive()? else { break };
             if let Some((buffer, start, end)) = self.engine.handle(now, frame).store {
                 // SAFETY: the engine has just taken this buffer for these bytes.

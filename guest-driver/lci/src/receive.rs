@@ -77,6 +77,11 @@ impl Receiver {
         self.ack_now |= ahead > 0;
     }
 
+    /// Whether no frame more has room behind one that waits.
+    pub(crate) fn is_full(&self) -> bool {
+        self.present & 1 << (WINDOW - 1) != 0
+    }
+
     /// The frame that comes next, if it is there.
     #[inline]
     pub(crate) fn head(&self) -> Option<&Incoming> {

@@ -63,7 +63,7 @@ impl Net {
                 while let Some(transmit) = self.engines[from].poll_transmit(self.now, &mut head) {
                     moved = true;
                     *lost += 1;
-                    if *lost % 50 == 0 {
+                    if lost.is_multiple_of(50) {
                         continue;
                     }
                     frame[..transmit.head_len].copy_from_slice(&head[..transmit.head_len]);

@@ -204,6 +204,12 @@ impl Engine {
         })
     }
 
+    /// Whether [`handle`](Self::handle) has room for a frame. Where nothing is sent again ([`crate::Policy::retransmits`]), the owner leaves
+    /// frames in its port while there is none, and the network holds their senders back.
+    pub fn can_receive(&self) -> bool {
+        self.config.policy.retransmits() || !self.blocked.iter().any(|node| self.links[node].inward.is_full())
+    }
+
     /// Packets that wait for the program.
     pub fn deliveries_waiting(&self) -> usize {
         self.deliveries.len()

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap},
+    collections::{BTreeSet, BinaryHeap, VecDeque},
 };
 
 use ether::Time;
@@ -45,6 +45,8 @@ pub struct World {
     pub off: Vec<bool>,
     /// Nodes that compute: frames wait for them until they are taken out.
     pub computing: Vec<Option<Vec<Vec<u8>>>>,
+    /// Frames that a node has no room for yet.
+    inbox: Vec<VecDeque<Vec<u8>>>,
     /// Frames from the first to the second are lost.
     pub cut: BTreeSet<(usize, usize)>,
     /// Everything that was sent, if wanted.
@@ -79,6 +81,7 @@ impl World {
             lost: 0,
             off: vec![false; nodes],
             computing: vec![None; nodes],
+            inbox: vec![VecDeque::new(); nodes],
             cut: cut.iter().copied().collect(),
             trace: None,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -123,6 +126,12 @@ impl World {
             return;
         }
         let now = self.now;
+        while self.nodes[node].engine.can_receive()
+            && let Some(frame) = self.inbox[node].pop_front()
+        {
+            self.nodes[node].frame(now, &frame);
+            self.nodes[node].run(now);
+        }
         self.nodes[node].run(now);
         if !self.cable_busy[node] {
             self.send_next(node);
@@ -191,7 +200,7 @@ impl World {
                     if let Some(waiting) = &mut self.computing[to] {
                         waiting.push(frame);
                     } else if !self.off[to] {
-                        self.nodes[to].frame(at, &frame);
+                        self.inbox[to].push_back(frame);
                         self.kick(to);
                     }
                 }
