@@ -85,6 +85,31 @@ impl Node {
         while let Some(event) = self.engine.poll_event() {
             self.events.push((now, event));
         }
+        self.take(now);
+        if !self.engine.is_ready() {
+            return;
+        }
+        while let Some((target, length)) = self.backlog.front().copied() {
+            let Some(buffer) = self.engine.allocate() else { break };
+            self.backlog.pop_front();
+            let me = self.engine.me();
+            let number = self.numbers.entry(target).or_default();
+            fill(me, target, *number, &mut self.buffers[buffer.index()][..length]);
+            let launched = match target {
+                Target::Node(to) => self.engine.launch_unicast(now, to, buffer, length),
+                Target::Group(group) => self.engine.launch_multicast(now, group, buffer, length),
+            };
+            match launched {
+                Ok(()) => *number += 1,
+                Err(lci::LaunchError::NodeGone) => assert!(self.engine.release(buffer)),
+                Err(error) => panic!("node {me} to {target:?}: {error}"),
+            }
+        }
+        // What the node sent to itself is there at once, and no frame comes that would make the program run again.
+        self.take(now);
+    }
+
+    fn take(&mut self, now: Time) {
         while !self.deaf
             && let Some(delivery) = self.engine.poll_delivery()
         {
@@ -104,25 +129,6 @@ impl Node {
                 self.kept.push(delivery.buffer);
             } else {
                 assert!(self.engine.release(delivery.buffer));
-            }
-        }
-        if !self.engine.is_ready() {
-            return;
-        }
-        while let Some((target, length)) = self.backlog.front().copied() {
-            let Some(buffer) = self.engine.allocate() else { break };
-            self.backlog.pop_front();
-            let me = self.engine.me();
-            let number = self.numbers.entry(target).or_default();
-            fill(me, target, *number, &mut self.buffers[buffer.index()][..length]);
-            let launched = match target {
-                Target::Node(to) => self.engine.launch_unicast(now, to, buffer, length),
-                Target::Group(group) => self.engine.launch_multicast(now, group, buffer, length),
-            };
-            match launched {
-                Ok(()) => *number += 1,
-                Err(lci::LaunchError::NodeGone) => assert!(self.engine.release(buffer)),
-                Err(error) => panic!("node {me} to {target:?}: {error}"),
             }
         }
     }
