@@ -13,8 +13,9 @@ use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
 use crate::dataplane::{PortHandle, RingActivity, Runner};
+use crate::memory::Misses;
 use crate::ring::RING_SIZE_MAX;
-use crate::session::{SessionDevice, SessionRule, SessionVring};
+use crate::session::{SessionDevice, SessionRule, SessionVring, TranslationChange};
 
 const PROTOCOL_FEATURES: u64 = 1 << 30;
 
@@ -58,6 +59,8 @@ struct State {
     queue_pairs: u16,
     features: u64,
     activity: Arc<RingActivity>,
+    /// What is missing of translations, if the guest may be behind an IOMMU of its own.
+    misses: Option<Arc<Misses>>,
     /// Number of the connection that owns the port; calls of earlier ones change nothing.
     connection: AtomicU64,
 }
@@ -75,6 +78,7 @@ impl Device {
             runner,
             card: port,
             settings,
+            misses,
         } = port;
         let offloads = if settings.offloads { OFFLOAD_FEATURES } else { 0 };
         let activity = Arc::new(RingActivity::default());
@@ -92,6 +96,7 @@ impl Device {
                 queue_pairs: settings.queue_pairs,
                 features: FEATURES | offloads | several,
                 activity,
+                misses,
                 connection: AtomicU64::new(0),
             }),
         }
@@ -127,6 +132,16 @@ impl SessionDevice for Device {
         self.state
             .runner
             .with(|plane, _| plane.card(self.state.port).enable_ring(usize::from(index), enabled));
+    }
+
+    fn misses(&self) -> Option<Arc<Misses>> {
+        self.state.misses.clone()
+    }
+
+    fn translation_changed(&self, change: TranslationChange) {
+        self.state
+            .runner
+            .with(|plane, now| plane.card(self.state.port).change_translation(change, now));
     }
 
     fn fail(&self, why: String, rule: Option<SessionRule>) {

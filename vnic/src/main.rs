@@ -58,14 +58,8 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = FabricSettings::POLL_NS_DEFAULT / 1000,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     poll_us: u64,
-    #[arg(long, value_name = "S", default_value = "disabled", help = strategy_help())]
-    strategy: String,
-    /// Longest time a packet waits for its interrupt, in microseconds
-    #[arg(long, value_name = "N", default_value_t = 75, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
-    delay_us: u64,
-    /// Number of waiting packets that raises an interrupt at once (0: no limit)
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    frames: u32,
+    #[command(flatten)]
+    coalescing: CoalescingArgs,
     /// Queue pairs of ports named here
     #[arg(long, value_name = "N", default_value_t = 1)]
     queue_pairs: u16,
@@ -75,12 +69,28 @@ struct Args {
     /// Disable checksum and segmentation offloads on ports named here (a guest that loads XDP needs this)
     #[arg(long)]
     no_offloads: bool,
+    /// Let guests of ports named here be behind an IOMMU of their own (QEMU: "intel-iommu", "iommu_platform=on")
+    #[arg(long)]
+    iommu: bool,
     /// Format of the log on standard error
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
     /// Log more (-v: sessions message by message, -vv: everything)
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
+}
+
+/// Interrupt coalescing of ports that the command line names.
+#[derive(Debug, clap::Args)]
+struct CoalescingArgs {
+    #[arg(long, value_name = "S", default_value = "disabled", help = strategy_help())]
+    strategy: String,
+    /// Longest time a packet waits for its interrupt, in microseconds
+    #[arg(long, value_name = "N", default_value_t = 75, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    delay_us: u64,
+    /// Number of waiting packets that raises an interrupt at once (0: no limit)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    frames: u32,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -305,11 +315,12 @@ fn port_of(args: &Args, text: &str, mode: SocketMode) -> Result<PortSettings, Co
         queue_pairs: args.queue_pairs,
         mtu: args.mtu,
         offloads: !args.no_offloads,
+        iommu: args.iommu,
         ..PortSettings::default()
     };
-    port.coalescing.all.strategy.clone_from(&args.strategy);
-    port.coalescing.all.delay_ns = args.delay_us * 1000;
-    port.coalescing.all.frames_max = args.frames;
+    port.coalescing.all.strategy.clone_from(&args.coalescing.strategy);
+    port.coalescing.all.delay_ns = args.coalescing.delay_us * 1000;
+    port.coalescing.all.frames_max = args.coalescing.frames;
     Ok(port)
 }
 

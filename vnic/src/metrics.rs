@@ -420,6 +420,16 @@ impl Collector for Ports {
             "The copy engine of a self-connected card",
             copies,
         )?;
+        let translations = stats.iter().flat_map(|port| {
+            let counts = port.translation.iter().flatten();
+            counts.map(move |(key, value)| (port.name.as_str(), Some(("event", key.as_str())), *value))
+        });
+        counters(
+            &mut encoder,
+            "port_translation",
+            "Translations of a guest that may be behind an IOMMU of its own",
+            translations,
+        )?;
         let waiting = "Packets that wait for their interrupt";
         let samples = stats
             .iter()

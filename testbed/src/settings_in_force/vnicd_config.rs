@@ -46,6 +46,7 @@ impl Settings {
             queue_pairs: nic.queue_pairs,
             mtu: nic.mtu,
             offloads: nic.offloads,
+            iommu: false,
             loopback: nic.loopback,
             returns: false,
             coalescing: memory.coalescing.clone(),

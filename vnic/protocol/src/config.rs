@@ -146,6 +146,10 @@ pub struct PortSettings {
     /// Whether checksum and segmentation offloads are available to the guest.
     #[serde(default = "yes")]
     pub offloads: bool,
+    /// Whether the guest may be behind an IOMMU of its own (feature ACCESS_PLATFORM; QEMU: `iommu_platform=on`), so that a program
+    /// of an ordinary user can drive the card.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub iommu: bool,
     /// The card's output is wired to its input: it is a copy engine, and at no switch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub loopback: bool,
@@ -188,6 +192,7 @@ impl Default for PortSettings {
             queue_pairs: 1,
             mtu: MTU_MAX,
             offloads: true,
+            iommu: false,
             loopback: false,
             coalescing: CoalescingSettings::default(),
             dma: DmaSettings::default(),

@@ -272,6 +272,10 @@ pub struct PortStats {
     /// The copy engine of a card that is connected to itself; none for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_engine: Option<Counts>,
+    /// Translations of the I/O addresses of a guest that may be behind an IOMMU of its own: `missed`, `updated`, `invalidated`,
+    /// `denied`, `refused`; none for other ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub translation: Option<Counts>,
 }
 
 /// What `info` answers.

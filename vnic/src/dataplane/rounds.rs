@@ -13,7 +13,7 @@ use super::frames::transit::Transit;
 use super::route::{self, Route};
 use super::wiring::Outcome;
 use super::wiring::link_crossing::Hop;
-use crate::ring::Rule;
+use crate::ring::{Halt, Rule};
 use firmware::INLINE_HEADER_LEN;
 use firmware::multicast::is_card_frame;
 
@@ -157,18 +157,20 @@ impl DataPlane {
         self.forwarding.wiring.announce_touched(now);
         let card = self.card(card);
         let is_blocked = sent < batch.len();
-        if is_blocked {
+        if is_blocked || taken == Err(Halt::Untranslated) {
             // The blocked frame and all behind it will be read anew, one that broke a rule included.
             card.transmit_ring_mut(pair).give_back(batch.entries() - sent as u16);
         }
         card.publish_transmitted(pair, now);
         match taken {
-            Err(rule) if !is_blocked => {
+            Err(Halt::Broken(rule)) if !is_blocked => {
                 card.fail_rule(rule, now);
-                true
+                return true;
             }
-            _ => sent > 0,
+            Err(Halt::Untranslated) if !is_blocked => card.transmit_ring_mut(pair).await_translation(),
+            _ => {}
         }
+        sent > 0
     }
 
     /// Takes `frame`, with an unchecked header, from its guest; it may have been `blocked` before. Returns what became of it, and
@@ -236,7 +238,7 @@ impl DataPlane {
             return true;
         }
         match card.transmit_ring(pair).blocked() {
-            None => false,
+            None => card.transmit_ring(pair).awaits_translation(),
             Some(blocked) => {
                 let Blocked { card, queue, until } = *blocked;
                 now < until && self.card(card).is_still_stalled(queue, now)

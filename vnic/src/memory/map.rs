@@ -1,11 +1,14 @@
-//! The sorted table of a guest's memory regions and the translation of guest addresses into host pointers.
+//! The sorted table of a guest's memory regions and the translation of guest addresses into host pointers. Guests behind an
+//! IOMMU of their own are looked up elsewhere (`translation`), off the short path.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use vm_memory::{Address, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
+use super::misses::Misses;
 use super::sigbus::{self, TooManyRegions};
+use super::translation::Translation;
 
 /// What the device wants to do with a piece of guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,14 +19,15 @@ pub enum Access {
     Write,
 }
 
-/// A guest address range that lies wholly or partly outside the memory table.
+/// Why a range of addresses cannot be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("guest address {addr:#x} with {len} bytes is outside the memory table")]
-pub struct OutsideMemory {
-    /// First guest address asked for.
-    pub addr: u64,
-    /// Bytes asked for.
-    pub len: u64,
+pub enum Unreachable {
+    /// It lies wholly or partly outside the memory table, now and for good.
+    #[error("the addresses are outside the memory table")]
+    Outside,
+    /// The IOTLB does not have it; the miss was noted, and it may be there later.
+    #[error("the I/O addresses are not translated yet")]
+    Untranslated,
 }
 
 /// A contiguous piece of guest memory in this process.
@@ -49,12 +53,33 @@ impl Piece {
 // SAFETY: a piece is an address and a length; a thread that copies through it keeps the map it came from alive.
 unsafe impl Send for Piece {}
 
+/// A region of guest memory in this process.
 #[derive(Clone, Copy, Debug)]
-struct Region {
-    start: u64,
-    end: u64,
-    host: *mut u8,
+pub(super) struct Region {
+    pub start: u64,
+    pub end: u64,
+    pub host: *mut u8,
 }
+
+impl Region {
+    /// The piece of up to `len` bytes that starts at `addr`, which must be below the region's end; none below its start.
+    #[inline(always)]
+    pub fn piece(&self, addr: u64, len: u32) -> Option<Piece> {
+        if addr < self.start {
+            return None;
+        }
+        let room = self.end - addr;
+        let len = if u64::from(len) > room { room as u32 } else { len };
+        // SAFETY: `addr` lies inside the region, so the offset stays inside its mapping.
+        let ptr = unsafe { self.host.add((addr - self.start) as usize) };
+        Some(Piece { ptr, len })
+    }
+}
+
+// SAFETY: addresses and a length; whoever uses them keeps the mapping alive, which belongs to no thread.
+unsafe impl Send for Region {}
+// SAFETY: as above; nothing is written through a shared region but by the rules of shared guest memory.
+unsafe impl Sync for Region {}
 
 /// Asks for the cache line at `ptr`, which will be read soon. Any address will do.
 #[inline(always)]
@@ -90,29 +115,22 @@ const GRANULE_SHIFT: u32 = 21;
 /// Steps that the index has at most (128 GiB of guest addresses); a table that spans more is searched by halves.
 const GRANULES_MAX: u64 = 1 << 16;
 
-/// A snapshot of one port's memory table.
+/// The regions of a memory table, mapped and guarded against truncated files for as long as this lives.
 #[derive(Debug)]
-pub struct MemoryMap {
-    regions: Vec<Region>,
-    /// For each granule from `base` on: the first region that ends behind the granule's start.
-    index: Vec<u32>,
-    /// The number of the first granule.
-    base: u64,
+pub(super) struct Mapped {
+    /// In the order of guest addresses.
+    pub regions: Vec<Region>,
     _guard: sigbus::Registration,
-    _table: Arc<GuestMemoryMmap>,
+    table: Arc<GuestMemoryMmap>,
 }
 
-// SAFETY: the pointers are to shared mappings which the table keeps alive in every thread; nothing in here is tied
-// to the thread that made it.
-unsafe impl Send for MemoryMap {}
+impl Mapped {
+    /// The memory table itself.
+    pub fn table(&self) -> Arc<GuestMemoryMmap> {
+        Arc::clone(&self.table)
+    }
 
-impl MemoryMap {
-    /// Takes a snapshot of `table`. `fault` is set when one of its pages turns out not to be backed by the frontend's
-    /// file any more.
-    ///
-    /// # Errors
-    /// `TooManyRegions` if they cannot be guarded against that.
-    pub fn new(table: Arc<GuestMemoryMmap>, fault: Arc<AtomicBool>) -> Result<Self, TooManyRegions> {
+    fn new(table: Arc<GuestMemoryMmap>, fault: Arc<AtomicBool>) -> Result<Self, TooManyRegions> {
         let mut regions: Vec<Region> = table
             .iter()
             .map(|region| {
@@ -129,6 +147,50 @@ impl MemoryMap {
             regions.iter().map(|r| (r.host as usize, (r.end - r.start) as usize)),
             fault,
         )?;
+        Ok(Self {
+            regions,
+            _guard: guard,
+            table,
+        })
+    }
+
+    /// The region that holds `addr`.
+    pub fn search(&self, addr: u64) -> Option<&Region> {
+        let at = self.regions.partition_point(|region| region.end <= addr);
+        self.regions.get(at).filter(|region| addr >= region.start)
+    }
+}
+
+/// A snapshot of one port's memory table, and where the guest is behind an IOMMU of its own, its translations.
+#[derive(Debug)]
+pub struct MemoryMap {
+    /// None behind an IOMMU: every address is looked up off the short path.
+    regions: Vec<Region>,
+    /// For each granule from `base` on: the first region that ends behind the granule's start.
+    index: Vec<u32>,
+    /// The number of the first granule.
+    base: u64,
+    beyond: Beyond,
+}
+
+/// What is asked for addresses that the index does not have.
+#[derive(Debug)]
+enum Beyond {
+    /// Addresses are the guest's.
+    Plain(Mapped),
+    /// Addresses are I/O addresses.
+    Translated(Arc<Translation>),
+}
+
+impl MemoryMap {
+    /// Takes a snapshot of `table`. `fault` is set when one of its pages turns out not to be backed by the frontend's
+    /// file any more.
+    ///
+    /// # Errors
+    /// `TooManyRegions` if they cannot be guarded against that.
+    pub fn new(table: Arc<GuestMemoryMmap>, fault: Arc<AtomicBool>) -> Result<Self, TooManyRegions> {
+        let mapped = Mapped::new(table, fault)?;
+        let regions = mapped.regions.clone();
         let base = regions.first().map_or(0, |region| region.start >> GRANULE_SHIFT);
         let end = regions.last().map_or(0, |region| (region.end - 1) >> GRANULE_SHIFT) + 1;
         let granules = end.saturating_sub(base);
@@ -142,67 +204,91 @@ impl MemoryMap {
             regions,
             index,
             base,
-            _guard: guard,
-            _table: table,
+            beyond: Beyond::Plain(mapped),
         })
     }
 
-    /// The contiguous piece that starts at guest address `addr`: the only place where guest addresses become pointers.
-    ///
-    /// The piece may be shorter than `len` where two regions adjoin; it is never empty for `len` > 0. The access mode is
-    /// part of the question so that a translating memory (an IOMMU) can refuse; plain tables allow both.
+    /// As [`new`](Self::new) for a guest behind an IOMMU: addresses are I/O addresses, none of them is translated yet, and
+    /// what is missing is noted in `misses`.
     ///
     /// # Errors
-    /// [`OutsideMemory`] if `addr` is in no region or `addr + len` wraps.
-    #[inline(always)]
-    pub fn translate(&self, addr: u64, len: u32, _access: Access) -> Result<Piece, OutsideMemory> {
-        let outside = OutsideMemory {
-            addr,
-            len: u64::from(len),
-        };
-        addr.checked_add(u64::from(len)).ok_or(outside)?;
-        let region = self.region(addr).ok_or(outside)?;
-        let room = region.end - addr;
-        let len = if u64::from(len) > room { room as u32 } else { len };
-        // SAFETY: `addr` lies inside the region, so the offset stays inside its mapping.
-        let ptr = unsafe { region.host.add((addr - region.start) as usize) };
-        Ok(Piece { ptr, len })
+    /// Those of [`new`](Self::new).
+    pub fn translated(
+        table: Arc<GuestMemoryMmap>,
+        fault: Arc<AtomicBool>,
+        misses: Arc<Misses>,
+    ) -> Result<Self, TooManyRegions> {
+        let translation = Translation::new(Mapped::new(table, fault)?, misses);
+        Ok(Self {
+            regions: Vec::new(),
+            index: Vec::new(),
+            base: 0,
+            beyond: Beyond::Translated(Arc::new(translation)),
+        })
     }
 
-    /// The region that holds `addr`.
+    /// The translations of the guest's IOMMU, if it is behind one.
+    pub fn translation(&self) -> Option<&Arc<Translation>> {
+        match &self.beyond {
+            Beyond::Plain(_) => None,
+            Beyond::Translated(translation) => Some(translation),
+        }
+    }
+
+    /// The memory table that this is a snapshot of.
+    pub fn into_table(self) -> Arc<GuestMemoryMmap> {
+        match &self.beyond {
+            Beyond::Plain(mapped) => mapped.table(),
+            Beyond::Translated(translation) => translation.table(),
+        }
+    }
+
+    /// The contiguous piece that starts at `addr`: with [`Translation::translate`], to which it leads behind an IOMMU, the only
+    /// place where the guest's addresses become pointers.
+    ///
+    /// The piece may be shorter than `len` where two regions or translations adjoin; it is never empty for `len` > 0. The
+    /// access mode is part of the question so that an IOMMU can refuse; plain tables allow both.
+    ///
+    /// # Errors
+    /// [`Unreachable`] if `addr` is in no region or not translated, or `addr + len` wraps.
     #[inline(always)]
-    fn region(&self, addr: u64) -> Option<&Region> {
-        let granule = (addr >> GRANULE_SHIFT).checked_sub(self.base)?;
+    pub fn translate(&self, addr: u64, len: u32, access: Access) -> Result<Piece, Unreachable> {
+        addr.checked_add(u64::from(len)).ok_or(Unreachable::Outside)?;
+        let granule = (addr >> GRANULE_SHIFT)
+            .checked_sub(self.base)
+            .ok_or(Unreachable::Outside)?;
         let Some(&first) = self.index.get(granule as usize) else {
-            return self.search(addr);
+            return self.translate_beyond(addr, len, access);
         };
         let mut at = first as usize;
         loop {
-            let region = self.regions.get(at)?;
+            let region = self.regions.get(at).ok_or(Unreachable::Outside)?;
             if addr < region.end {
-                return (addr >= region.start).then_some(region);
+                return region.piece(addr, len).ok_or(Unreachable::Outside);
             }
             at += 1;
         }
     }
 
     #[cold]
-    fn search(&self, addr: u64) -> Option<&Region> {
-        let at = self.regions.partition_point(|region| region.end <= addr);
-        self.regions.get(at).filter(|region| addr >= region.start)
+    fn translate_beyond(&self, addr: u64, len: u32, access: Access) -> Result<Piece, Unreachable> {
+        match &self.beyond {
+            Beyond::Plain(mapped) => mapped
+                .search(addr)
+                .and_then(|region| region.piece(addr, len))
+                .ok_or(Unreachable::Outside),
+            Beyond::Translated(translation) => translation.translate(addr, len, access),
+        }
     }
 
     /// A pointer to `len` bytes that lie in one region, for rings and tables.
     ///
     /// # Errors
-    /// [`OutsideMemory`] if the range is not inside one region.
-    pub fn contiguous(&self, addr: u64, len: u32, access: Access) -> Result<*mut u8, OutsideMemory> {
+    /// [`Unreachable`] if the range is not inside one region.
+    pub fn contiguous(&self, addr: u64, len: u32, access: Access) -> Result<*mut u8, Unreachable> {
         let piece = self.translate(addr, len, access)?;
         if piece.len < len {
-            return Err(OutsideMemory {
-                addr,
-                len: u64::from(len),
-            });
+            return Err(Unreachable::Outside);
         }
         Ok(piece.ptr)
     }

@@ -1,8 +1,8 @@
 //! The walk along a descriptor chain: each descriptor is read once from guest memory, and what it says is checked.
 
-use super::rules::Rule;
+use super::rules::{Halt, Rule};
 use super::{CHAIN_PIECES_MAX, Direction};
-use crate::memory::{Access, MemoryMap, Piece};
+use crate::memory::{Access, MemoryMap, Piece, Translation};
 
 /// Bytes of a descriptor.
 pub(super) const DESC_LEN: usize = 16;
@@ -40,14 +40,24 @@ impl Descriptor {
             let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
             (word(0), word(8))
         };
-        let high = u64::from_le(high);
+        Self::of_words(u64::from_le(low), u64::from_le(high))
+    }
+
+    #[inline]
+    fn of_words(addr: u64, high: u64) -> Self {
         Self {
-            addr: u64::from_le(low),
+            addr,
             len: high as u32,
             flags: (high >> 32) as u16,
             next: (high >> 48) as u16,
         }
     }
+}
+
+/// The descriptor behind a chain's descriptor with these bytes, if there is one.
+pub(super) fn next_of(descriptor: &[u8; DESC_LEN]) -> Option<u16> {
+    let flags = u16::from_le_bytes([descriptor[12], descriptor[13]]);
+    (flags & FLAG_NEXT != 0).then(|| u16::from_le_bytes([descriptor[14], descriptor[15]]))
 }
 
 /// Appends the pieces of one buffer to `pieces`, of which those from `first` on belong to its chain.
@@ -58,11 +68,11 @@ fn push_buffer(
     direction: Direction,
     pieces: &mut Vec<Piece>,
     first: usize,
-) -> Result<(), Rule> {
+) -> Result<(), Halt> {
     let writable = descriptor.flags & FLAG_WRITE != 0;
     match direction {
-        Direction::Transmit if writable => return Err(Rule::WritableInTransmit),
-        Direction::Receive if !writable => return Err(Rule::ReadOnlyInReceive),
+        Direction::Transmit if writable => return Err(Rule::WritableInTransmit.into()),
+        Direction::Receive if !writable => return Err(Rule::ReadOnlyInReceive.into()),
         _ => {}
     }
     let Descriptor { mut addr, mut len, .. } = descriptor;
@@ -70,9 +80,9 @@ fn push_buffer(
     while len > 0 {
         let piece = map
             .translate(addr, len, direction.access())
-            .map_err(|_| Rule::BufferOutsideMemory)?;
+            .map_err(|error| Halt::of(error, Rule::BufferOutsideMemory))?;
         if pieces.len() - first == CHAIN_PIECES_MAX {
-            return Err(Rule::ChainTooScattered);
+            return Err(Rule::ChainTooScattered.into());
         }
         pieces.push(piece);
         addr += u64::from(piece.len);
@@ -81,7 +91,7 @@ fn push_buffer(
     Ok(())
 }
 
-/// Where a chain's descriptors are read from: the ring's table or an indirect one.
+/// A descriptor table in memory that can be read at once.
 #[derive(Clone, Copy)]
 pub(super) struct Table {
     pub base: *const u8,
@@ -93,6 +103,50 @@ impl Table {
     fn read(self, index: u16) -> Option<Descriptor> {
         // SAFETY: the table has `len` descriptors in mapped memory, and the index is below it.
         (index < self.len).then(|| unsafe { Descriptor::read(self.base.add(usize::from(index) * DESC_LEN)) })
+    }
+}
+
+/// Where a long chain's descriptors are read from: the ring's table or an indirect one.
+enum Source<'a> {
+    Table(Table),
+    /// An indirect table at an I/O address, which may lie across translations.
+    Translated {
+        translation: &'a Translation,
+        addr: u64,
+        len: u16,
+    },
+}
+
+impl<'a> Source<'a> {
+    /// The indirect table of `len` descriptors at `addr`.
+    fn indirect(map: &'a MemoryMap, addr: u64, len: u16) -> Result<Self, Halt> {
+        let bytes = u32::from(len) * DESC_LEN as u32;
+        if let Some(translation) = map.translation() {
+            addr.checked_add(u64::from(bytes)).ok_or(Rule::IndirectOutsideMemory)?;
+            return Ok(Self::Translated { translation, addr, len });
+        }
+        let base = map
+            .contiguous(addr, bytes, Access::Read)
+            .map_err(|error| Halt::of(error, Rule::IndirectOutsideMemory))?;
+        Ok(Self::Table(Table { base, len }))
+    }
+
+    /// Descriptor `index`, or `beyond` if the table does not have it.
+    fn read(&self, index: u16, beyond: Rule) -> Result<Descriptor, Halt> {
+        match self {
+            Self::Table(table) => table.read(index).ok_or(Halt::Broken(beyond)),
+            Self::Translated { translation, addr, len } => {
+                if index >= *len {
+                    return Err(beyond.into());
+                }
+                let mut bytes = [0; DESC_LEN];
+                translation
+                    .read(addr + u64::from(index) * DESC_LEN as u64, &mut bytes)
+                    .map_err(|error| Halt::of(error, Rule::IndirectOutsideMemory))?;
+                let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+                Ok(Descriptor::of_words(word(0), word(8)))
+            }
+        }
     }
 }
 
@@ -117,7 +171,7 @@ pub(super) fn single(table: Table, head: u16, map: &MemoryMap, direction: Direct
 /// Walks the chain that starts at descriptor `head` of `table` and appends its buffers to `pieces`.
 ///
 /// # Errors
-/// The rule that the chain breaks; `pieces` may then hold a part of it.
+/// Why the chain cannot be used; `pieces` may then hold a part of it.
 pub(super) fn walk(
     table: Table,
     head: u16,
@@ -125,7 +179,7 @@ pub(super) fn walk(
     map: &MemoryMap,
     direction: Direction,
     pieces: &mut Vec<Piece>,
-) -> Result<(), Rule> {
+) -> Result<(), Halt> {
     let first = table.read(head).ok_or(Rule::HeadOutOfRange)?;
     if first.flags & (FLAG_NEXT | FLAG_INDIRECT) == 0 {
         let start = pieces.len();
@@ -141,43 +195,37 @@ fn walk_long(
     map: &MemoryMap,
     direction: Direction,
     pieces: &mut Vec<Piece>,
-) -> Result<(), Rule> {
-    let mut table = ring_table;
+) -> Result<(), Halt> {
+    let mut table = Source::Table(ring_table);
     let mut descriptor = first;
     let mut indirect = false;
     let start = pieces.len();
     // A chain holds at most as many descriptors as the ring, the ones of an indirect table included (virtio 2.7.5.3.1).
     for number in 0..=usize::from(ring_table.len) {
         if number > CHAIN_PIECES_MAX {
-            return Err(Rule::ChainTooScattered);
+            return Err(Rule::ChainTooScattered.into());
         }
         if descriptor.flags & FLAG_INDIRECT != 0 {
             if !indirect_allowed {
-                return Err(Rule::IndirectNotNegotiated);
+                return Err(Rule::IndirectNotNegotiated.into());
             }
             if indirect || descriptor.flags & FLAG_NEXT != 0 {
-                return Err(Rule::IndirectNested);
+                return Err(Rule::IndirectNested.into());
             }
             indirect = true;
             let count = descriptor.len / DESC_LEN as u32;
             if count == 0 || !descriptor.len.is_multiple_of(DESC_LEN as u32) || count > u32::from(ring_table.len) {
-                return Err(Rule::IndirectLength);
+                return Err(Rule::IndirectLength.into());
             }
-            let base = map
-                .contiguous(descriptor.addr, descriptor.len, Access::Read)
-                .map_err(|_| Rule::IndirectOutsideMemory)?;
-            table = Table {
-                base,
-                len: count as u16,
-            };
-            descriptor = table.read(0).ok_or(Rule::IndirectLength)?;
+            table = Source::indirect(map, descriptor.addr, count as u16)?;
+            descriptor = table.read(0, Rule::IndirectLength)?;
             continue;
         }
         push_buffer(map, descriptor, direction, pieces, start)?;
         if descriptor.flags & FLAG_NEXT == 0 {
             return Ok(());
         }
-        descriptor = table.read(descriptor.next).ok_or(Rule::NextOutOfRange)?;
+        descriptor = table.read(descriptor.next, Rule::NextOutOfRange)?;
     }
-    Err(Rule::ChainTooLong)
+    Err(Rule::ChainTooLong.into())
 }

@@ -1,16 +1,18 @@
 //! Virtqueues without I/O: layouts, index logic, and the walk along a descriptor chain, each guest-written field read
 //! exactly once.
 //!
-//! One file per layout (`split`); what is common to layouts (descriptors and chains, rules) is beside it. Nothing here knows
+//! One file per layout (`split`); what is common to layouts (descriptors and chains, rules) is beside it. Rings of guests behind
+//! an IOMMU are worked on in private memory (`shadow`). Nothing here knows
 //! what a frame is, who is to be notified how, or which thread runs it.
 
 mod chain_walk;
 mod rules;
+mod shadow;
 mod split;
 #[cfg(test)]
 mod tests;
 
-pub use rules::{Rule, RuleCounters};
+pub use rules::{Halt, Rule, RuleCounters};
 pub use split::{DriverWords, RingAddresses, SplitRing};
 
 use crate::memory::Access;

@@ -3,6 +3,8 @@
 //! Breaking one fails the guest's own port and nothing else. Frames that are merely odd (too long, bad offload
 //! request) break no rule: they are dropped and counted with the port.
 
+use crate::memory::Unreachable;
+
 weft_settings::errors! {
     /// A rule of the virtio specification (sections 2.7 and 5.1) that a driver broke.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,8 +45,36 @@ weft_settings::errors! {
         RingOutsideMemory = "ring_outside_memory": "placed a ring outside its memory",
         /// The ring's tables are not aligned as the specification asks.
         RingMisaligned = "ring_misaligned": "placed a ring at an address that is not aligned",
+        /// An I/O address for which the guest's IOMMU has no page, or none for this access.
+        AddressNotMapped = "address_not_mapped": "gave an I/O address that its IOMMU does not let the card access",
         /// The file behind the guest's memory was truncated.
         MemoryTruncated = "memory_truncated": "had its memory file truncated by the frontend",
+    }
+}
+
+/// Why a ring or a chain cannot be worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Halt {
+    /// The driver broke a rule.
+    Broken(Rule),
+    /// A translation is missing, and was noted as such: it can be tried again when the frontend has answered.
+    Untranslated,
+}
+
+impl From<Rule> for Halt {
+    fn from(rule: Rule) -> Self {
+        Self::Broken(rule)
+    }
+}
+
+impl Halt {
+    /// What follows from an access that did not work; `outside` is the rule that an address outside all memory breaks.
+    #[cold]
+    pub fn of(error: Unreachable, outside: Rule) -> Self {
+        match error {
+            Unreachable::Outside => Self::Broken(outside),
+            Unreachable::Untranslated => Self::Untranslated,
+        }
     }
 }
 

@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use super::chain_walk::{DESC_LEN, Table, single, walk};
-use super::{Direction, Rule};
+use super::shadow::Shadow;
+use super::{Direction, Halt, Rule};
 use crate::memory::{Access, CACHE_LINE, MemoryMap, Piece, prefetch, prefetch_for_write};
 
 /// Bytes of a used entry.
@@ -27,18 +28,28 @@ pub struct RingAddresses {
     pub used: u64,
 }
 
+/// What the driver agreed on.
+#[derive(Clone, Copy, Debug)]
+struct Negotiated {
+    event_idx: bool,
+    /// EVENT_IDX is on, and its words can be read in place.
+    event_idx_in_place: bool,
+    indirect: bool,
+}
+
 /// A started split ring.
 ///
 /// All indices are free-running 16-bit counters, as in guest memory.
 #[derive(Debug)]
 pub struct SplitRing {
     size: u16,
-    event_idx: bool,
-    indirect: bool,
+    negotiated: Negotiated,
     addresses: RingAddresses,
     descriptors: *const u8,
     available: *const u8,
     used: *mut u8,
+    /// Behind an IOMMU, where the three pointers lead: private copies of the tables, and what carries them over.
+    shadow: Option<Box<Shadow>>,
     /// Next available entry to take.
     next_avail: u16,
     /// The available index as last read.
@@ -83,8 +94,8 @@ impl SplitRing {
     /// say what was negotiated. The used index is taken from guest memory, as a resumed ring needs.
     ///
     /// # Errors
-    /// [`Rule::RingMisaligned`], [`Rule::RingOutsideMemory`]. `size` must be a power of two up to
-    /// [`RING_SIZE_MAX`](super::RING_SIZE_MAX), which the frontend's messages were checked for.
+    /// [`Rule::RingMisaligned`], [`Rule::RingOutsideMemory`]; [`Halt::Untranslated`] behind an IOMMU. `size` must be a power of
+    /// two up to [`RING_SIZE_MAX`](super::RING_SIZE_MAX), which the frontend's messages were checked for.
     pub fn new(
         map: &MemoryMap,
         size: u16,
@@ -92,24 +103,41 @@ impl SplitRing {
         next_avail: u16,
         event_idx: bool,
         indirect: bool,
-    ) -> Result<Self, Rule> {
+    ) -> Result<Self, Halt> {
         let entries = u32::from(size);
         if !addresses.descriptors.is_multiple_of(16)
             || !addresses.available.is_multiple_of(2)
             || !addresses.used.is_multiple_of(4)
             || !size.is_power_of_two()
         {
-            return Err(Rule::RingMisaligned);
+            return Err(Rule::RingMisaligned.into());
         }
-        let place = |addr, len, access| map.contiguous(addr, len, access).map_err(|_| Rule::RingOutsideMemory);
+        let mut shadow = None;
+        let (descriptors, available, used);
+        if let Some(translation) = map.translation() {
+            let shadow = shadow.insert(Shadow::new(translation, size, addresses, next_avail)?);
+            (descriptors, available, used) = shadow.parts();
+        } else {
+            let place = |addr, len, access| {
+                map.contiguous(addr, len, access)
+                    .map_err(|error| Halt::of(error, Rule::RingOutsideMemory))
+            };
+            descriptors = place(addresses.descriptors, entries * DESC_LEN as u32, Access::Read)?;
+            available = place(addresses.available, 6 + 2 * entries, Access::Read)?;
+            used = place(addresses.used, 6 + 8 * entries, Access::Write)?;
+        }
         let mut ring = Self {
             size,
-            event_idx,
-            indirect,
+            negotiated: Negotiated {
+                event_idx,
+                event_idx_in_place: event_idx && shadow.is_none(),
+                indirect,
+            },
             addresses,
-            descriptors: place(addresses.descriptors, entries * DESC_LEN as u32, Access::Read)?,
-            available: place(addresses.available, 6 + 2 * entries, Access::Read)?,
-            used: place(addresses.used, 6 + 8 * entries, Access::Write)?,
+            descriptors,
+            available,
+            used,
+            shadow: shadow.map(Box::new),
             next_avail,
             avail_seen: next_avail,
             next_used: 0,
@@ -121,7 +149,7 @@ impl SplitRing {
         };
         // A region may start at an odd guest address, so it is the host's pointers that count for aligned access.
         if !ring.available.cast::<u16>().is_aligned() || !ring.used.cast::<u32>().is_aligned() {
-            return Err(Rule::RingMisaligned);
+            return Err(Rule::RingMisaligned.into());
         }
         // SAFETY: aligned as just checked, and offset 2 is inside the used ring.
         let used = u16::from_le(unsafe { ring.used_word(2).load(Ordering::Relaxed) });
@@ -131,18 +159,22 @@ impl SplitRing {
         Ok(ring)
     }
 
-    /// This ring in another memory table, with its indices.
+    /// Goes on in another memory table, with its indices.
     ///
     /// # Errors
-    /// Those of [`SplitRing::new`].
-    pub fn moved_to(&self, map: &MemoryMap) -> Result<Self, Rule> {
+    /// Those of [`SplitRing::new`]; the ring stays where it is.
+    pub fn move_to(&mut self, map: &MemoryMap) -> Result<(), Halt> {
+        if let (Some(shadow), Some(translation)) = (&mut self.shadow, map.translation()) {
+            shadow.move_to(translation);
+            return Ok(());
+        }
         let mut ring = Self::new(
             map,
             self.size,
             self.addresses,
             self.next_avail,
-            self.event_idx,
-            self.indirect,
+            self.negotiated.event_idx,
+            self.negotiated.indirect,
         )?;
         ring.avail_seen = self.avail_seen;
         ring.next_used = self.next_used;
@@ -151,7 +183,8 @@ impl SplitRing {
         ring.outstanding = self.outstanding;
         ring.unsignalled = self.unsignalled;
         ring.kicks_wanted = self.kicks_wanted;
-        Ok(ring)
+        *self = ring;
+        Ok(())
     }
 
     /// Entries of the ring.
@@ -197,9 +230,28 @@ impl SplitRing {
     /// Reads the available index and returns the entries that can be taken.
     ///
     /// # Errors
-    /// [`Rule::AvailIndexJump`] if that would be more than the ring holds beside what was taken and not given back.
+    /// [`Rule::AvailIndexJump`] if that would be more than the ring holds beside what was taken and not given back;
+    /// [`Halt::Untranslated`] if there may be some behind an IOMMU.
     #[inline]
-    pub fn refresh(&mut self) -> Result<u16, Rule> {
+    pub fn refresh(&mut self) -> Result<u16, Halt> {
+        if self.shadow.is_some() {
+            return self.refresh_behind_iommu();
+        }
+        Ok(self.refresh_here()?)
+    }
+
+    #[cold]
+    fn refresh_behind_iommu(&mut self) -> Result<u16, Halt> {
+        let fetched = self.shadow.as_mut().map_or(Ok(()), |shadow| shadow.fetch());
+        let available = self.refresh_here()?;
+        if available == 0 {
+            fetched?;
+        }
+        Ok(available)
+    }
+
+    #[inline(always)]
+    fn refresh_here(&mut self) -> Result<u16, Rule> {
         // SAFETY: offset 2 of the available ring is its index. Acquire: the entries and descriptors behind the index
         // are read after it.
         let index = u16::from_le(unsafe { self.avail_word(2).load(Ordering::Acquire) });
@@ -269,9 +321,37 @@ impl SplitRing {
     /// Appends the buffers of the chain at `head` to `pieces`.
     ///
     /// # Errors
-    /// The rule that the chain breaks; `pieces` may then hold a part of it.
-    pub fn walk(&self, map: &MemoryMap, head: u16, direction: Direction, pieces: &mut Vec<Piece>) -> Result<(), Rule> {
-        walk(self.table(), head, self.indirect, map, direction, pieces)
+    /// Why the chain cannot be used; `pieces` may then hold a part of it.
+    pub fn walk(&self, map: &MemoryMap, head: u16, direction: Direction, pieces: &mut Vec<Piece>) -> Result<(), Halt> {
+        walk(self.table(), head, self.negotiated.indirect, map, direction, pieces)
+    }
+
+    /// As [`walk`](Self::walk) for the chain at the first of `heads`. If a translation is missing for it, what is missing for the chains
+    /// behind it is noted as well, so that all is asked for at once; `pieces` then is as it was.
+    ///
+    /// # Errors
+    /// Those of [`walk`](Self::walk).
+    #[inline(never)]
+    pub fn walk_first(
+        &self,
+        map: &MemoryMap,
+        heads: &[u16],
+        direction: Direction,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), Halt> {
+        let before = pieces.len();
+        let mut outcome = Ok(());
+        for head in heads {
+            let walked = self.walk(map, *head, direction, pieces);
+            if outcome == Ok(()) {
+                outcome = walked;
+                if outcome != Err(Halt::Untranslated) {
+                    break;
+                }
+            }
+            pieces.truncate(before);
+        }
+        outcome
     }
 
     /// Writes a used entry: the chain at `head` comes back with `len` bytes written. Not visible before
@@ -323,7 +403,18 @@ impl SplitRing {
             self.published = index;
             // SAFETY: offset 2 of the used ring is its index. Release: entries and data are written before it.
             unsafe { self.used_word(2).store(index.to_le(), Ordering::Release) };
+            if let Some(shadow) = &mut self.shadow {
+                shadow.push(index);
+            }
         }
+    }
+
+    /// Makes used entries visible that could not be for want of a translation. True if there were such, which the driver is to
+    /// be told.
+    pub fn catch_up(&mut self) -> bool {
+        let published = self.published;
+        let shadow = self.shadow.as_mut().filter(|shadow| shadow.is_behind(published));
+        shadow.is_some_and(|shadow| shadow.push(published))
     }
 
     /// Makes every used entry visible.
@@ -340,30 +431,48 @@ impl SplitRing {
         self.decided = new;
         // The driver publishes its wish, then reads the used index; the device published the index and now reads the wish.
         fence(Ordering::SeqCst);
-        if self.event_idx {
-            let at = 4 + 2 * usize::from(self.size);
-            // SAFETY: used_event stands behind the available entries and was included in the ring's length.
-            let event = u16::from_le(unsafe { self.avail_word(at).load(Ordering::Relaxed) });
-            new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
-        } else {
-            // SAFETY: offset 0 of the available ring is its flags.
-            let flags = u16::from_le(unsafe { self.avail_word(0).load(Ordering::Relaxed) });
-            flags & AVAIL_NO_INTERRUPT == 0
+        if self.negotiated.event_idx_in_place {
+            return self.event_is_among(old, new);
         }
+        if let Some(shadow) = &self.shadow {
+            if let Some(wanted) = shadow.knows_wish(new) {
+                return wanted;
+            }
+            if self.negotiated.event_idx {
+                return self.event_is_among(old, new);
+            }
+        }
+        // SAFETY: offset 0 of the available ring is its flags.
+        let flags = u16::from_le(unsafe { self.avail_word(0).load(Ordering::Relaxed) });
+        flags & AVAIL_NO_INTERRUPT == 0
     }
 
-    /// Reads what the driver's side says now.
+    /// Whether the driver wants to hear of an entry from the used index `old` on and before `new`.
+    #[inline(always)]
+    fn event_is_among(&self, old: u16, new: u16) -> bool {
+        let at = 4 + 2 * usize::from(self.size);
+        // SAFETY: used_event stands behind the available entries and was included in the ring's length.
+        let event = u16::from_le(unsafe { self.avail_word(at).load(Ordering::Relaxed) });
+        new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+    }
+
+    /// Reads what the driver's side says now; behind an IOMMU and for want of a translation, what it said last.
     pub fn driver_words(&self) -> DriverWords {
         // What was published must be visible before the wish for calls is read.
         fence(Ordering::SeqCst);
         // SAFETY: flags, index and used_event are inside the ring's length, at even offsets.
         let word = |at: usize| u16::from_le(unsafe { self.avail_word(at).load(Ordering::Relaxed) });
+        let own = || [0, 2, 4 + 2 * usize::from(self.size)].map(word);
+        let [flags, available, event] = match &self.shadow {
+            Some(shadow) => shadow.driver_words().unwrap_or_else(|_| own()),
+            None => own(),
+        };
         DriverWords {
             size: self.size,
             published: self.published,
-            available: word(2),
-            event: self.event_idx.then(|| word(4 + 2 * usize::from(self.size))),
-            no_interrupt: word(0) & AVAIL_NO_INTERRUPT != 0,
+            available,
+            event: self.negotiated.event_idx.then_some(event),
+            no_interrupt: flags & AVAIL_NO_INTERRUPT != 0,
             unsignalled: self.unsignalled,
         }
     }
@@ -379,9 +488,12 @@ impl SplitRing {
     pub fn kicks_off(&mut self) {
         if self.kicks_wanted {
             self.kicks_wanted = false;
-            if !self.event_idx {
+            if !self.negotiated.event_idx {
                 // SAFETY: offset 0 of the used ring is its flags.
                 unsafe { self.used_word(0).store(USED_NO_NOTIFY.to_le(), Ordering::Relaxed) };
+                if let Some(shadow) = &self.shadow {
+                    shadow.push_wish(0, USED_NO_NOTIFY);
+                }
             }
             // With EVENT_IDX the old event index stays where it is, behind what the driver will add next.
         }
@@ -391,9 +503,17 @@ impl SplitRing {
     ///
     /// # Errors
     /// Those of [`refresh`](Self::refresh).
-    pub fn kicks_on(&mut self) -> Result<u16, Rule> {
+    pub fn kicks_on(&mut self) -> Result<u16, Halt> {
         self.kicks_wanted = true;
-        if self.event_idx {
+        if let Some(shadow) = &self.shadow {
+            let (at, value) = if self.negotiated.event_idx {
+                (4 + USED_LEN * usize::from(self.size), self.next_avail)
+            } else {
+                (0, 0)
+            };
+            shadow.push_wish(at, value);
+        }
+        if self.negotiated.event_idx {
             let at = 4 + USED_LEN * usize::from(self.size);
             // SAFETY: avail_event stands behind the used entries and was included in the ring's length.
             unsafe { self.used_word(at).store(self.next_avail.to_le(), Ordering::Relaxed) };

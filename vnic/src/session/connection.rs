@@ -6,8 +6,9 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Instant;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use vhost_user_backend::{VhostUserBackend, VhostUserDaemon};
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
@@ -20,9 +21,11 @@ use super::message::{Message, REM_MEM_REG, SET_MEM_TABLE, SET_VRING_KICK, name_o
 use super::private::PrivateListener;
 use super::refusal::{Refusal, SessionRule};
 use super::regions::FileKind;
-use super::rules::{Limits, Marking, Rules, Verdict};
+use super::rules::{Limits, Marking, Passage, Rules, Verdict};
+use super::translation::{self, ANSWER_WAIT_MAX, BackendChannel, TranslationChange};
 use super::vring;
 use super::wire::{self, ReceiveError};
+use crate::memory::Misses;
 
 /// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +67,7 @@ fn start<D: SessionDevice>(device: &D, ender: &Arc<Ender>, private: &PrivateList
         ring_entries_max: backend.max_queue_size() as u32,
         features: backend.features(),
         protocol_features: backend.protocol_features().bits(),
+        iommu: device.misses().is_some(),
     };
     let stop =
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| failed("an eventfd", &error))?;
@@ -104,7 +108,7 @@ impl<D: SessionDevice> Running<D> {
             let relay = std::thread::Builder::new()
                 .name(thread_name("front", device.name()))
                 .spawn_scoped(scope, move || {
-                    let mut judge = Judge::new(limits);
+                    let mut judge = Judge::new(limits, device.misses());
                     let end = relay(device, stream, inner, &mut judge);
                     // Also ends the daemon, which reads from the other end.
                     let _ = inner.shutdown(Shutdown::Both);
@@ -171,28 +175,36 @@ enum RelayEnd {
 
 /// Carries messages between the frontend and the daemon. One thread serves both directions, and while the daemon owes an answer the
 /// frontend's next message waits in its socket: so answers of the front itself never overtake those of the daemon.
+///
+/// One kind of message is answered before that answer: QEMU 7.2 translates while it waits for an answer, and then takes the next
+/// one for that to its translation.
 fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, judge: &mut Judge) -> RelayEnd {
     let mut owed = Owed::default();
     let mut last = 0;
+    // The message that waits while an answer is owed is of another kind.
+    let mut waits_behind = false;
     loop {
-        let wanted = if owed.answers == 0 {
+        let wanted = if owed.answers == 0 || judge.rules.is_translated() && !waits_behind {
             PollFlags::IN
         } else {
             PollFlags::empty()
         };
-        let mut fds = [PollFd::new(inner, PollFlags::IN), PollFd::new(stream, wanted)];
-        match poll(&mut fds, None) {
-            Ok(_) => {}
+        let [from_backend, from_frontend] = match judge.wait(stream, inner, wanted) {
+            Ok(ready) => ready,
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return RelayEnd::Failed(format!("the session front cannot wait for messages: {error}")),
+        };
+        if let Err(refusal) = judge.translate(device, Instant::now()) {
+            return RelayEnd::Refused(refusal);
         }
-        let [from_backend, from_frontend] = fds.map(|fd| !fd.revents().is_empty());
         if from_backend {
-            let Ok(Some(answer)) = wire::receive(inner) else {
+            let Ok(Some(mut answer)) = wire::receive(inner) else {
                 return RelayEnd::BackendGone { last };
             };
+            judge.rules.complete(&mut answer);
             tracing::debug!(port = device.name(), "backend: {answer}");
             owed.answers = owed.answers.saturating_sub(1);
+            waits_behind &= owed.answers != 0;
             if std::mem::take(&mut owed.mark)
                 && let Err(refusal) = judge.mark()
             {
@@ -201,10 +213,16 @@ fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, 
             if wire::send(stream, &answer).is_err() {
                 return RelayEnd::FrontendGone;
             }
-        } else if from_frontend && owed.answers != 0 {
-            // Only a hang-up is reported while nothing is asked for.
-            return RelayEnd::FrontendGone;
         } else if from_frontend {
+            let is_early = owed.answers != 0;
+            if is_early && wanted.is_empty() {
+                // Only a hang-up is reported while nothing is asked for.
+                return RelayEnd::FrontendGone;
+            }
+            if is_early && !translation::is_next(stream) {
+                waits_behind = true;
+                continue;
+            }
             let message = match wire::receive(stream) {
                 Ok(Some(message)) => message,
                 Ok(None) | Err(ReceiveError::Socket(_)) => return RelayEnd::FrontendGone,
@@ -213,6 +231,7 @@ fn relay<D: SessionDevice>(device: &D, stream: &UnixStream, inner: &UnixStream, 
             tracing::debug!(port = device.name(), "frontend: {message}");
             last = message.request;
             match carry(device, stream, inner, judge, message) {
+                Ok(_) if is_early => {}
                 Ok(now) => owed = now,
                 Err(end) => return end,
             }
@@ -228,17 +247,86 @@ struct Owed {
     mark: bool,
 }
 
-/// The rules of the session, and the log that its frontend gave.
+/// The rules of the session, and what its frontend gave: a log, a channel to ask it over.
 struct Judge {
     rules: Rules,
     log: Option<DirtyLog>,
+    /// What the device misses of its guest's translations, if the guest may be behind an IOMMU.
+    misses: Option<Arc<Misses>>,
+    channel: Option<BackendChannel>,
 }
 
 impl Judge {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: Limits, misses: Option<Arc<Misses>>) -> Self {
+        if let Some(misses) = &misses {
+            // Those of an earlier connection.
+            misses.clear();
+        }
         Self {
             rules: Rules::new(limits),
             log: None,
+            misses,
+            channel: None,
+        }
+    }
+
+    /// Waits until the backend or the frontend, of which `wanted` is waited for, has sent something, or there is something to do
+    /// about translations: whether either has.
+    fn wait(&self, stream: &UnixStream, inner: &UnixStream, wanted: PollFlags) -> rustix::io::Result<[bool; 2]> {
+        let mut fds = vec![PollFd::new(inner, PollFlags::IN), PollFd::new(stream, wanted)];
+        let mut limit = None;
+        let (event, socket);
+        if let Some(misses) = &self.misses {
+            event = misses.event();
+            fds.push(PollFd::new(&event, PollFlags::IN));
+            limit = misses.deadline(ANSWER_WAIT_MAX);
+        }
+        if let Some(channel) = &self.channel {
+            socket = channel.socket();
+            let room = if channel.is_full() {
+                PollFlags::OUT
+            } else {
+                PollFlags::empty()
+            };
+            fds.push(PollFd::new(&socket, PollFlags::IN | room));
+        }
+        let limit = limit.map(|at| {
+            let left = at.saturating_duration_since(Instant::now());
+            Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            }
+        });
+        poll(&mut fds, limit.as_ref())?;
+        Ok([0, 1].map(|at| !fds[at].revents().is_empty()))
+    }
+
+    /// Asks the frontend for translations that the device misses, and takes note of those that it does not have.
+    ///
+    /// # Errors
+    /// The frontend answers nonsense, or does not answer.
+    fn translate<D: SessionDevice>(&mut self, device: &D, now: Instant) -> Result<(), Refusal> {
+        let Some(misses) = &self.misses else { return Ok(()) };
+        // Only resets it.
+        let _ = rustix::io::read(misses.event(), &mut [0; 8]);
+        match &mut self.channel {
+            Some(channel) => {
+                for miss in channel.receive()? {
+                    device.translation_changed(TranslationChange::Denied(miss));
+                }
+                channel.ask(misses, now);
+                if channel.is_closed() {
+                    self.channel = None;
+                }
+            }
+            // The frontend cannot be asked, and the time for its answer runs: it may give it unasked.
+            None => while misses.next_to_ask(now).is_some() {},
+        }
+        match misses.oldest() {
+            Some((asked_at, miss)) if now.saturating_duration_since(asked_at) >= ANSWER_WAIT_MAX => {
+                Err(translation::overdue(miss))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -273,50 +361,81 @@ fn carry<D: SessionDevice>(
             wire::send(stream, &answer).map_err(|_| RelayEnd::FrontendGone)?;
             Ok(Owed::default())
         }
+        Verdict::Translation(change, answer) => {
+            device.translation_changed(change);
+            give(stream, answer)
+        }
+        Verdict::Channel(socket, acknowledges, answer) => {
+            judge.channel = Some(BackendChannel::new(socket, acknowledges));
+            give(stream, answer)
+        }
         Verdict::Settled(answer) => {
             tracing::debug!(
                 port = device.name(),
                 "front: {} goes no further now",
                 name_of(last).unwrap_or("it")
             );
-            match answer {
-                Some(answer) if wire::send(stream, &answer).is_err() => Err(RelayEnd::FrontendGone),
-                _ => Ok(Owed::default()),
-            }
+            give(stream, answer)
         }
-        Verdict::Pass(passage) => {
-            for index in passage.rings_off {
-                device.ring_enabled(index, false);
-            }
-            if passage.marking == Marking::RingsOff {
-                judge.mark().map_err(RelayEnd::Refused)?;
-            }
-            for (position, message) in passage.messages.iter().enumerate() {
-                if passage.messages.len() > 1 {
-                    tracing::debug!(
-                        port = device.name(),
-                        "front: {} of {}: {message}",
-                        position + 1,
-                        passage.messages.len()
-                    );
-                }
-                if wire::send(inner, message).is_err() {
-                    return Err(RelayEnd::BackendGone { last });
-                }
-            }
-            for index in passage.rings_on {
-                device.ring_enabled(index, true);
-            }
-            if passage.marking == Marking::Last {
-                judge.mark().map_err(RelayEnd::Refused)?;
-                judge.log = None;
-            }
-            Ok(Owed {
-                answers: passage.replies,
-                mark: passage.marking == Marking::BeforeAnswer,
-            })
+        Verdict::Pass(passage) => pass(device, inner, judge, passage, last),
+    }
+}
+
+/// Gives the frontend the answer of the front, if it wants one; the daemon owes it nothing then.
+fn give(stream: &UnixStream, answer: Option<Message>) -> Result<Owed, RelayEnd> {
+    match answer {
+        Some(answer) if wire::send(stream, &answer).is_err() => Err(RelayEnd::FrontendGone),
+        _ => Ok(Owed::default()),
+    }
+}
+
+/// Lets messages pass to the daemon, with what goes with them; `last` is the request that they follow from.
+fn pass<D: SessionDevice>(
+    device: &D,
+    inner: &UnixStream,
+    judge: &mut Judge,
+    passage: Passage,
+    last: u32,
+) -> Result<Owed, RelayEnd> {
+    for index in passage.rings_off {
+        device.ring_enabled(index, false);
+    }
+    if passage.marking == Marking::RingsOff {
+        judge.mark().map_err(RelayEnd::Refused)?;
+    }
+    if let Some(translated) = passage.translated
+        && let Some(misses) = &judge.misses
+    {
+        device.translation_changed(if translated {
+            TranslationChange::On(Arc::clone(misses))
+        } else {
+            TranslationChange::Off
+        });
+    }
+    for (position, message) in passage.messages.iter().enumerate() {
+        if passage.messages.len() > 1 {
+            tracing::debug!(
+                port = device.name(),
+                "front: {} of {}: {message}",
+                position + 1,
+                passage.messages.len()
+            );
+        }
+        if wire::send(inner, message).is_err() {
+            return Err(RelayEnd::BackendGone { last });
         }
     }
+    for index in passage.rings_on {
+        device.ring_enabled(index, true);
+    }
+    if passage.marking == Marking::Last {
+        judge.mark().map_err(RelayEnd::Refused)?;
+        judge.log = None;
+    }
+    Ok(Owed {
+        answers: passage.replies,
+        mark: passage.marking == Marking::BeforeAnswer,
+    })
 }
 
 /// Refuses a kick that could keep the thread that reads it busy for ever.

@@ -28,6 +28,8 @@ pub const VHOST_LOG_ALL: u64 = 1 << 26;
 pub const VIRTIO_VERSION_1: u64 = 1 << 32;
 /// Virtio-net feature bit MRG_RXBUF.
 pub const VIRTIO_NET_MRG_RXBUF: u64 = 1 << 15;
+/// Virtio feature bit 33: the addresses of rings and buffers are those of the guest's IOMMU.
+pub const VIRTIO_ACCESS_PLATFORM: u64 = 1 << 33;
 /// Virtio feature bit 34: packed rings.
 pub const VIRTIO_RING_PACKED: u64 = 1 << 34;
 
@@ -252,6 +254,7 @@ pub fn form_of(request: u32) -> Option<Form> {
         ADD_MEM_REG => form(40, Files::Exactly(1), false, protocol::CONFIGURE_MEM_SLOTS),
         REM_MEM_REG => form(40, Files::NoneOrOne, false, protocol::CONFIGURE_MEM_SLOTS),
         RESET_DEVICE => form(0, NO_FILE, false, protocol::RESET_DEVICE),
+        IOTLB_MSG => form(32, NO_FILE, false, protocol::BACKEND_REQ),
         SET_LOG_BASE => form(16, Files::Exactly(1), true, protocol::LOG_SHMFD),
         SET_BACKEND_REQ_FD => form(0, Files::Exactly(1), false, protocol::BACKEND_REQ),
         GET_CONFIG => Form {
@@ -312,6 +315,15 @@ impl fmt::Display for Message {
                     ": ring {}{}",
                     self.long(0) & 0xff,
                     if self.long(0) & 0x100 == 0 { "" } else { ", no file" }
+                )?;
+            }
+            IOTLB_MSG => {
+                let words = [0, 8, 16].map(|at| self.long(at));
+                let [permission, kind] = [24, 25].map(|at| self.body.get(at).copied().unwrap_or(0));
+                write!(
+                    f,
+                    ": type {kind}, {:#x} bytes at I/O address {:#x}, address {:#x}, permission {permission}",
+                    words[1], words[0], words[2]
                 )?;
             }
             SET_LOG_BASE => write!(f, ": {:#x} bytes, offset {:#x}", self.long(0), self.long(8))?,

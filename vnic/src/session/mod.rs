@@ -21,13 +21,19 @@ mod refusal;
 mod regions;
 mod rules;
 pub mod socket;
+mod translation;
 mod vring;
 mod wire;
 
+use std::sync::Arc;
+
 use vhost_user_backend::VhostUserBackend;
+
+use crate::memory::Misses;
 
 pub use port::{PortSession, Sessions, SessionsError};
 pub use refusal::{SessionRule, SessionRuleCounters};
+pub use translation::TranslationChange;
 pub use vring::{NoSignals, SessionVring};
 
 /// What a session needs of a port's device. One device lives as long as its port and sees many connections, one after another.
@@ -41,6 +47,13 @@ pub trait SessionDevice: Clone + Send + Sync + 'static {
     fn new_backend(&self) -> Self::Backend;
     /// A SET_VRING_ENABLE is about to reach the daemon (`enabled` false) or was just sent to it (`enabled` true).
     fn ring_enabled(&self, index: u16, enabled: bool);
+    /// The list of what the device misses of its guest's translations, if the guest may be behind an IOMMU of its own; then
+    /// feature bit ACCESS_PLATFORM is in what the frontend hears of the device's features.
+    fn misses(&self) -> Option<Arc<Misses>> {
+        None
+    }
+    /// What the frontend says about the guest's IOMMU; only where [`Self::misses`] gives a list.
+    fn translation_changed(&self, _change: TranslationChange) {}
     /// The connection is over: all rings stop, guest memory is released. The daemon's workers may still be inside a call.
     fn connection_closed(&self);
     /// The connection ended by a fault of the frontend or of this process: one sentence says which, and `rule` what the

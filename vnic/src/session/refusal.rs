@@ -71,6 +71,10 @@ weft_settings::named! {
         MemoryTooMuch = "memory_too_much",
         /// A region to remove that is not there.
         MemoryNotShared = "memory_not_shared",
+        /// Something about translations that is no answer: it leads outside the memory, has no addresses, or none was asked for.
+        TranslationRefused = "translation_refused",
+        /// A translation that was asked for and did not come.
+        TranslationOverdue = "translation_overdue",
         /// Sound in form, but the backend or the system could not do it.
         NotPossible = "not_possible",
     }
@@ -110,6 +114,11 @@ impl SessionRuleCounters {
     /// Counts one session that ended so.
     pub fn count(&mut self, rule: SessionRule) {
         self.0[rule as usize] += 1;
+    }
+
+    /// Sessions that ended by this rule.
+    pub fn of(&self, rule: SessionRule) -> u64 {
+        self.0[rule as usize]
     }
 
     /// Ended sessions per rule, all rules, in order.

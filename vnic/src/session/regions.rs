@@ -146,11 +146,17 @@ impl Regions {
         self.present.iter().map(|region| (region.guest, region.len))
     }
 
+    /// The guest address of the frontend's address `user`, and how many bytes behind it are in the same region.
+    pub fn guest_of(&self, user: u64) -> Option<(u64, u64)> {
+        let within = |region: &&Region| (region.user..region.user + region.len).contains(&user);
+        let region = self.present.iter().find(within)?;
+        let offset = user - region.user;
+        Some((region.guest + offset, region.len - offset - 1))
+    }
+
     /// True if some region holds the frontend's address `user`.
     pub fn holds(&self, user: u64) -> bool {
-        self.present
-            .iter()
-            .any(|region| user.checked_sub(region.user).is_some_and(|offset| offset < region.len))
+        self.guest_of(user).is_some()
     }
 
     /// Replaces all regions. They must have passed [`Region::check`].

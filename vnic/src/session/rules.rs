@@ -8,10 +8,15 @@
 //! and files that the backend would take without effect are refused, and so are rings whose frames would have the 10-byte
 //! header of legacy virtio-net.
 
+use std::os::fd::OwnedFd;
+
 use super::log::DirtyLog;
 use super::message::*;
 use super::refusal::{Refusal, SessionRule};
 use super::regions::{Change, FileKind, Region, Regions};
+use super::translation::TranslationChange;
+
+mod iommu;
 
 /// What the card has.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +29,8 @@ pub struct Limits {
     pub features: u64,
     /// Protocol features that the frontend may ask for.
     pub protocol_features: u64,
+    /// The guest may be behind an IOMMU of its own, of which the backend knows nothing.
+    pub iommu: bool,
 }
 
 /// A message that passes, with what goes with it.
@@ -31,6 +38,8 @@ pub struct Limits {
 pub struct Passage {
     /// Rings that this message switches off: told to the device before the backend hears of it.
     pub rings_off: Vec<u16>,
+    /// A driver begins anew, and its addresses are those of an IOMMU or not: told to the device before the backend hears of it.
+    pub translated: Option<bool>,
     /// For the backend, in this order.
     pub messages: Vec<Message>,
     /// Answers that the backend will give.
@@ -64,6 +73,10 @@ pub enum Verdict {
     Settled(Option<Message>),
     /// It does not go to the backend: all memory is marked in this new log, and then the frontend gets the answer.
     Log(DirtyLog, Message),
+    /// It does not go to the backend: the device is told this, and then the frontend gets the answer if it asked for one.
+    Translation(TranslationChange, Option<Message>),
+    /// It does not go to the backend: its file is the channel to the frontend, which acknowledges what it is sent there or not.
+    Channel(OwnedFd, bool, Option<Message>),
     /// It ends the session.
     Refuse(Refusal),
 }
@@ -92,6 +105,8 @@ pub struct Rules {
     features_asked: bool,
     /// Virtio features in force; none before SET_FEATURES and after a reset.
     features: Option<u64>,
+    /// Addresses of rings and buffers are those of the guest's IOMMU. Stays so over a reset, until features are set again.
+    translated: bool,
     protocol_features: u64,
 }
 
@@ -105,6 +120,7 @@ impl Rules {
             owned: false,
             features_asked: false,
             features: None,
+            translated: false,
             protocol_features: 0,
         }
     }
@@ -135,11 +151,18 @@ impl Rules {
             SET_FEATURES => {
                 let features = message.long(0);
                 self.set_features(features, &mut after, &mut passage)?;
-                // The backend is told nothing of logs: they are kept here.
-                message.body = (features & !VHOST_LOG_ALL).to_ne_bytes().to_vec();
+                // The backend is told nothing of logs and IOMMUs: they are kept here.
+                message.body = (features & !VHOST_LOG_ALL & !self.limits.own()[0])
+                    .to_ne_bytes()
+                    .to_vec();
             }
             SET_LOG_BASE => return self.set_log(message, kinds),
-            SET_PROTOCOL_FEATURES => self.set_protocol_features(message.long(0))?,
+            SET_PROTOCOL_FEATURES => {
+                let features = message.long(0);
+                self.set_protocol_features(features)?;
+                message.body = (features & !self.own_channel()).to_ne_bytes().to_vec();
+            }
+            IOTLB_MSG => return self.translate(&message),
             SET_MEM_TABLE => self.set_mem_table(&mut message, kinds)?,
             ADD_MEM_REG => {
                 let region = Region::new(single_region(&message), kinds.first().copied());
@@ -156,7 +179,12 @@ impl Rules {
                 }
             }
             SET_VRING_NUM => self.check_ring_entries(&message)?,
-            SET_VRING_ADDR => self.check_ring_addresses(&message)?,
+            SET_VRING_ADDR => {
+                let index = self.check_ring_addresses(&message)?;
+                if self.translated {
+                    return Ok(self.place_ring(index, &message));
+                }
+            }
             SET_VRING_BASE => {
                 let (index, base) = (self.stopped_ring(&message)?, message.word(4));
                 // A packed ring's base carries its wrap counters in the upper half.
@@ -210,6 +238,7 @@ impl Rules {
             }
             RESET_DEVICE => {
                 self.features = None;
+                passage.translated = self.limits.iommu.then_some(self.translated);
                 passage.marking = Marking::RingsOff;
                 for (index, ring) in self.rings.iter_mut().enumerate() {
                     ring.served = false;
@@ -220,6 +249,13 @@ impl Rules {
             }
             SET_BACKEND_REQ_FD if kinds != [FileKind::Socket] => {
                 return Err(SessionRule::FileKind.broken("SET_BACKEND_REQ_FD comes with a file that is no socket"));
+            }
+            SET_BACKEND_REQ_FD if self.own_channel() != 0 => {
+                let answer = self.answer(&message);
+                let Some(socket) = message.files.pop() else {
+                    return Err(SessionRule::FileCount.broken("SET_BACKEND_REQ_FD comes without its file"));
+                };
+                return Ok(Verdict::Channel(socket, self.acks(), answer));
             }
             _ => {}
         }
@@ -301,7 +337,12 @@ impl Rules {
     }
 
     fn settled(&self, message: &Message) -> Verdict {
-        Verdict::Settled((message.needs_reply() && self.acks()).then(|| Message::ack(message.request, 0)))
+        Verdict::Settled(self.answer(message))
+    }
+
+    /// The answer to a message that is done, if one is wanted.
+    fn answer(&self, message: &Message) -> Option<Message> {
+        (message.needs_reply() && self.acks()).then(|| Message::ack(message.request, 0))
     }
 
     fn ring(&self, index: u32, request: u32) -> Result<usize, Refusal> {
@@ -341,11 +382,22 @@ impl Rules {
     }
 
     fn set_features(&mut self, features: u64, after: &mut Vec<Message>, passage: &mut Passage) -> Result<(), Refusal> {
-        let surplus = features & !self.limits.features;
+        let surplus = features & !(self.limits.features | self.limits.own()[0]);
         if surplus != 0 {
             return Err(SessionRule::FeaturesNotOffered
                 .broken(format!("SET_FEATURES asks for {surplus:#x}, which was not offered")));
         }
+        let translated = features & VIRTIO_ACCESS_PLATFORM != 0;
+        if translated != self.translated {
+            if self.rings.iter().any(|ring| ring.served) {
+                return Err(SessionRule::RingRunning.broken(
+                    "SET_FEATURES says that addresses are of another kind from now on, and rings are running",
+                ));
+            }
+            self.rings.iter_mut().for_each(|ring| ring.addresses = None);
+            self.translated = translated;
+        }
+        passage.translated = self.limits.iommu.then_some(translated);
         let before = self.features.replace(features);
         if before.unwrap_or(0) & VHOST_LOG_ALL != 0 && features & VHOST_LOG_ALL == 0 {
             passage.marking = Marking::Last;
@@ -388,7 +440,7 @@ impl Rules {
 
     fn set_protocol_features(&mut self, features: u64) -> Result<(), Refusal> {
         // The published backend has REPLY_ACK for every device.
-        let surplus = features & !(self.limits.protocol_features | protocol::REPLY_ACK);
+        let surplus = features & !(self.limits.protocol_features | self.limits.own()[1] | protocol::REPLY_ACK);
         if surplus != 0 {
             return Err(SessionRule::ProtocolFeaturesNotOffered.broken(format!(
                 "SET_PROTOCOL_FEATURES asks for {surplus:#x}, which was not offered"
@@ -445,7 +497,7 @@ impl Rules {
         Ok(())
     }
 
-    fn check_ring_addresses(&mut self, message: &Message) -> Result<(), Refusal> {
+    fn check_ring_addresses(&mut self, message: &Message) -> Result<usize, Refusal> {
         let index = self.ring(message.word(0), SET_VRING_ADDR)?;
         let addresses = [message.long(8), message.long(16), message.long(24)];
         // QEMU repeats the addresses of running rings when it begins or ends to log writes for a migration.
@@ -469,7 +521,8 @@ impl Rules {
                     "SET_VRING_ADDR: the {part} of ring {index} at {address:#x} is not aligned to {alignment}"
                 )));
             }
-            if !self.regions.holds(address) {
+            // I/O addresses are judged when they are used.
+            if !self.translated && !self.regions.holds(address) {
                 let why = if self.regions.is_empty() {
                     "no memory is shared yet"
                 } else {
@@ -481,7 +534,7 @@ impl Rules {
             }
         }
         self.rings[index].addresses = Some(addresses);
-        Ok(())
+        Ok(index)
     }
 
     fn set_kick(

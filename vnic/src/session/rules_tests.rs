@@ -23,6 +23,7 @@ fn limits() -> Limits {
         ring_entries_max: 1024,
         features: FEATURES,
         protocol_features: PROTOCOL,
+        iommu: false,
     }
 }
 
@@ -383,10 +384,14 @@ proptest! {
 
     /// Whatever comes in whatever order: a decision, never a panic, and what passes has the form that the backend takes.
     #[test]
-    fn any_messages_in_any_order_get_a_decision(messages in prop::collection::vec(any_message(), 1..40)) {
+    fn any_messages_in_any_order_get_a_decision(
+        messages in prop::collection::vec(any_message(), 1..40),
+        iommu in any::<bool>(),
+    ) {
         let mut rules = Rules::new(Limits {
             features: FEATURES | VHOST_LOG_ALL,
             protocol_features: PROTOCOL | protocol::LOG_SHMFD,
+            iommu,
             ..limits()
         });
         for (request, flags, body, kinds) in messages {
@@ -395,6 +400,9 @@ proptest! {
                 Verdict::Refuse(refusal) => prop_assert!(!refusal.sentence.is_empty() && !refusal.sentence.contains('\n')),
                 Verdict::Settled(answer) => prop_assert!(answer.is_none() || flags & FLAG_NEED_REPLY != 0),
                 Verdict::Log(_, answer) => prop_assert!(request == SET_LOG_BASE && answer.flags & FLAG_REPLY != 0),
+                Verdict::Translation(_, answer) | Verdict::Channel(_, _, answer) => {
+                    prop_assert!(iommu && (answer.is_none() || flags & FLAG_NEED_REPLY != 0));
+                }
                 Verdict::Pass(passage) => {
                     for message in &passage.messages {
                         prop_assert!(form_of(message.request).is_some());

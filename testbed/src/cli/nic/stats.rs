@@ -11,7 +11,8 @@ use crate::{
 pub(in crate::cli) fn run(options: &CommonOptions, args: &NicArgs) -> Result<()> {
     let rows = stats(&client(options)?, args.nic.as_deref())?;
     let dropped = |counts: &Counts| counts.values().sum::<u64>();
-    let columns = Columns::<PortStats>::default()
+    let is_translated = rows.iter().any(|row| row.translation.is_some());
+    let mut columns = Columns::<PortStats>::default()
         .words("NIC", |row| row.name.clone())
         .numbers("RX FRAMES", |row| row.rx.frames.to_string())
         .numbers("RX BYTES", |row| row.rx.bytes.to_string())
@@ -25,6 +26,11 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &NicArgs) -> Result<()>
         .numbers("INTERRUPTS", |row| row.interrupts.decided.to_string())
         .numbers("SIGNALLED", |row| row.interrupts.signalled.to_string())
         .words("REASONS", |row| table::counts(&row.interrupts.by_reason));
+    if is_translated {
+        columns = columns.words("TRANSLATIONS", |row| {
+            table::counts(row.translation.as_ref().unwrap_or(&Counts::new()))
+        });
+    }
     table::print(options.json, &rows, &columns)
 }
 

@@ -1,5 +1,6 @@
 //! What a card counts itself. Rings, links, firmware and switches have counters as well; `stats` puts all together.
 
+use super::translation::TranslationCounters;
 use crate::ring::RuleCounters;
 use crate::session::SessionRuleCounters;
 use vnicd_protocol::drops::{RxDrop, TxDrop};
@@ -25,6 +26,8 @@ pub struct CardCounters {
     pub rules: RuleCounters,
     /// Broken rules of sessions.
     pub session_rules: SessionRuleCounters,
+    /// What was heard of the guest's IOMMU.
+    pub translation: TranslationCounters,
     /// Transmit completions that had something to tell.
     pub tx_decided: u64,
     /// Of these, unwanted by the driver.

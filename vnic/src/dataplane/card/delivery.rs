@@ -12,7 +12,7 @@ use super::transmit_batch::{CompactFrame, TransmitBatch};
 use super::transmit_ring::TransmitRing;
 use super::{Card, QueuePair};
 use crate::dataplane::frames::frame_ref::FrameRef;
-use crate::ring::Rule;
+use crate::ring::{Halt, Rule};
 
 /// Frames of a burst that were delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -181,10 +181,10 @@ impl Card {
         self.lifecycle.at_work = false;
     }
 
-    /// Takes a batch from transmit ring `pair`, if that is started: whether a chain broke a rule, which ends the batch
+    /// Takes a batch from transmit ring `pair`, if that is started: why a chain could not be taken, which ends the batch
     /// before it.
     #[inline]
-    pub fn take_batch(&mut self, pair: usize, batch: &mut TransmitBatch) -> Option<Result<(), Rule>> {
+    pub fn take_batch(&mut self, pair: usize, batch: &mut TransmitBatch) -> Option<Result<(), Halt>> {
         let map = self.negotiated.map.as_ref()?;
         self.pairs[pair].tx.take_batch(map, batch)
     }
@@ -229,9 +229,15 @@ impl Card {
     /// The rule that the ring breaks.
     pub fn ask_for_kicks(&mut self, pair: usize, blocked: bool, now: Time) -> Result<bool, Rule> {
         let refill = self.is_awaited() && self.wait_ends(now).is_some();
+        // What cannot be looked at for want of a translation is looked at when that has come.
+        let is_there = |found: Result<u16, Halt>| match found {
+            Ok(entries) => Ok(entries > 0),
+            Err(Halt::Untranslated) => Ok(false),
+            Err(Halt::Broken(rule)) => Err(rule),
+        };
         let QueuePair { rx, tx } = &mut self.pairs[pair];
-        let frames = tx.ask_for_kicks()? > 0 && !blocked;
-        let buffers = refill && rx.ask_for_kicks()? > 0;
+        let frames = is_there(tx.ask_for_kicks())? && !blocked;
+        let buffers = refill && is_there(rx.ask_for_kicks())?;
         Ok(frames || buffers)
     }
 

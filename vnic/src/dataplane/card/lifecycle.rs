@@ -13,7 +13,7 @@ use vhost_user_backend::VringT;
 use super::Card;
 use super::ring_activity::RingActivity;
 use crate::memory::MemoryMap;
-use crate::ring::{RingAddresses, Rule, SplitRing};
+use crate::ring::{Halt, RingAddresses, Rule, SplitRing};
 use crate::session::SessionVring;
 
 /// At most one line about a broken rule is logged in this time for each card; the others are counted.
@@ -81,7 +81,12 @@ impl Card {
     /// force all the same. A table that cannot be guarded is not served at all: the card fails and has no memory.
     pub fn set_memory(&mut self, table: Arc<vm_memory::GuestMemoryMmap>, now: Time) {
         let fault = Arc::new(AtomicBool::new(false));
-        let map = match MemoryMap::new(table, fault.clone()) {
+        // Behind an IOMMU, the translations so far go with the memory that they lead to.
+        let map = match &self.negotiated.iommu {
+            Some(iommu) => MemoryMap::translated(table, fault.clone(), iommu.misses()),
+            None => MemoryMap::new(table, fault.clone()),
+        };
+        let map = match map {
             Ok(map) => map,
             Err(error) => {
                 self.fail(format!("its memory is refused: {error}"), now);
@@ -92,7 +97,10 @@ impl Card {
         let mut broken = None;
         for pair in &mut self.pairs {
             for moved in [pair.rx.move_to(&map), pair.tx.move_to(&map)] {
-                broken = moved.err().or(broken);
+                // A ring behind an IOMMU has its place when the frontend says so.
+                if let Err(Halt::Broken(rule)) = moved {
+                    broken = Some(rule);
+                }
             }
         }
         self.lifecycle.memory_fault = fault;
@@ -102,11 +110,14 @@ impl Card {
         }
         // Until here a ring that did not move was still in it.
         drop(old);
+        self.start_pending(now);
     }
 
     /// Starts ring `index` as `vring` describes it. It is enabled if the crate or the session says so: of the two, one may
     /// not have heard of it yet. A ring that was in use before (its used index is not 0) is signalled
     /// once, since the process that served it may have died before telling the guest (reason `restart`).
+    ///
+    /// Behind an IOMMU, a ring that is not translated yet starts when it is.
     ///
     /// # Errors
     /// The rule that the ring's place breaks.
@@ -114,8 +125,14 @@ impl Card {
         if self.lifecycle.past.get(index).is_none_or(|past| past.poisoned) {
             return Ok(());
         }
-        let Some((ring, enabled)) = self.ring_of(vring)? else {
-            return Ok(());
+        let (ring, enabled) = match self.ring_of(index, vring) {
+            Ok(Some(parts)) => parts,
+            Ok(None) => return Ok(()),
+            Err(Halt::Broken(rule)) => return Err(rule),
+            Err(Halt::Untranslated) => {
+                self.start_later(index, vring);
+                return Ok(());
+            }
         };
         let next_avail = ring.next_avail();
         tracing::debug!(port = %self.settings.name, ring = index, size = ring.size(), next_avail, "ring started");
@@ -126,6 +143,9 @@ impl Card {
         };
         if index.is_multiple_of(2) {
             pair.rx.start(ring, vring.clone(), enabled);
+            if let Some(map) = self.negotiated.map.as_ref().filter(|map| map.translation().is_some()) {
+                pair.rx.translations_changed(map);
+            }
             if resumed {
                 let pipeline = self.firmware.rx(queue as u16);
                 pipeline.restart(now);
@@ -151,16 +171,22 @@ impl Card {
 
     /// The ring that `vring` describes, in the guest's memory as it is now, and whether the session has it enabled; `None`
     /// while there is no memory.
-    fn ring_of(&self, vring: &SessionVring) -> Result<Option<(SplitRing, bool)>, Rule> {
+    fn ring_of(&self, index: usize, vring: &SessionVring) -> Result<Option<(SplitRing, bool)>, Halt> {
         let Some(map) = &self.negotiated.map else {
             return Ok(None);
         };
         let state = vring.get_ref();
         let queue = state.get_queue();
-        let addresses = RingAddresses {
-            descriptors: queue.desc_table(),
-            available: queue.avail_ring(),
-            used: queue.used_ring(),
+        let addresses = match &self.negotiated.iommu {
+            None => RingAddresses {
+                descriptors: queue.desc_table(),
+                available: queue.avail_ring(),
+                used: queue.used_ring(),
+            },
+            Some(iommu) => match iommu.place(index) {
+                Some(place) => place,
+                None => return Ok(None),
+            },
         };
         let has = |bit: u32| self.negotiated.features & 1 << bit != 0;
         let event_idx = has(virtio_ring::VIRTIO_RING_F_EVENT_IDX);
@@ -196,10 +222,12 @@ impl Card {
 
     /// Stops ring `index` and returns its next available index, if it was ever started.
     pub fn stop_ring(&mut self, index: usize) -> Option<u16> {
+        self.forget_start(index);
         let stopped = self.take_ring(index);
         let past = self.lifecycle.past.get_mut(index)?;
         let stopped_at = stopped.or(past.stopped_at);
         *past = RingPast::default();
+        self.forget_questions();
         self.lifecycle.activity.set_settled(index, false);
         // Without memory no ring can start, and the card goes on having failed.
         if self.negotiated.map.is_some() && self.lifecycle.past.iter().all(|past| !past.poisoned) {
@@ -256,6 +284,7 @@ impl Card {
             self.enable_ring(index, false);
         }
         self.negotiated.map = None;
+        self.negotiated.iommu = None;
         self.lifecycle.connected = false;
         self.lifecycle.failed = None;
         self.set_features(0);
@@ -276,6 +305,7 @@ impl Card {
     /// The card stops until its driver or frontend starts anew; `why` is logged unless it was logged just now.
     pub fn fail(&mut self, why: String, now: Time) {
         for index in 0..self.lifecycle.past.len() {
+            self.forget_start(index);
             if let Some(stopped_at) = self.take_ring(index) {
                 self.lifecycle.past[index] = RingPast {
                     poisoned: true,
@@ -283,6 +313,7 @@ impl Card {
                 };
             }
         }
+        self.forget_questions();
         let lifecycle = &mut self.lifecycle;
         if lifecycle
             .logged_at

@@ -12,6 +12,7 @@ pub mod forwarding_buffers;
 mod lifecycle;
 pub mod receive_ring;
 pub mod ring_activity;
+pub mod translation;
 pub mod transmit_batch;
 pub mod transmit_ring;
 pub mod waiting_frames;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use ether::Time;
 use fabric::{Link, PortId};
 use firmware::timers::ArmedTimer;
-use virtio_bindings::virtio_net;
+use virtio_bindings::{virtio_config, virtio_net};
 
 use self::backpressure::Backpressure;
 use self::counters::CardCounters;
@@ -30,11 +31,12 @@ use self::forwarding_buffers::ForwardingBuffers;
 use self::lifecycle::Lifecycle;
 use self::receive_ring::ReceiveRing;
 use self::ring_activity::RingActivity;
+use self::translation::BehindIommu;
 use self::transmit_ring::TransmitRing;
 use self::waiting_frames::WaitingFrames;
 use super::frames::mtu;
 use super::observers::capture::CardCapture;
-use crate::memory::MemoryMap;
+use crate::memory::{MemoryMap, Misses};
 use crate::offload::{Offloads, OnWire};
 use crate::ring::RING_SIZE_MAX;
 use vnicd_protocol::PortSettings;
@@ -72,6 +74,8 @@ pub struct Cable {
 struct Negotiated {
     /// Guest memory while a frontend has set it.
     map: Option<MemoryMap>,
+    /// What is known of rings behind the guest's IOMMU, if the guest is behind one.
+    iommu: Option<BehindIommu>,
     /// Virtio feature bits.
     features: u64,
     /// What the guest may ask of the card.
@@ -98,6 +102,8 @@ pub struct Card {
     forwarding_buffers: ForwardingBuffers,
     capture: Option<CardCapture>,
     counters: CardCounters,
+    /// What is missing of translations, if the guest may be behind an IOMMU.
+    misses: Option<Arc<Misses>>,
     lifecycle: Lifecycle,
 }
 
@@ -119,6 +125,7 @@ impl Card {
             forwarding_buffers: ForwardingBuffers::default(),
             capture: None,
             counters: CardCounters::default(),
+            misses: None,
             lifecycle: Lifecycle::new(2 * pairs),
         }
     }
@@ -188,7 +195,8 @@ impl Card {
 
     /// Negotiated virtio feature bits.
     pub fn features(&self) -> u64 {
-        self.negotiated.features
+        let translated = u64::from(self.negotiated.iommu.is_some());
+        self.negotiated.features | translated << virtio_config::VIRTIO_F_ACCESS_PLATFORM
     }
 
     /// The driver's choice of features.

@@ -8,11 +8,12 @@ use firmware::{HostState, INLINE_HEADER_LEN, Reason};
 
 use super::driver_progress::DriverProgress;
 use super::fifo::Fifo;
+use super::lifecycle::signal;
 use super::transmit_batch::CompactFrame;
 use crate::dataplane::frames::frame_ref::{FrameRef, copy};
 use crate::memory::{CACHE_LINE, MemoryMap, Piece, prefetch_for_write};
 use crate::offload::{NET_HEADER_LEN, NetHeader};
-use crate::ring::{Direction, DriverWords, FRAME_PIECES_MAX, RING_SIZE_MAX, Rule, SplitRing};
+use crate::ring::{Direction, DriverWords, FRAME_PIECES_MAX, Halt, RING_SIZE_MAX, Rule, SplitRing};
 
 /// Receive buffers that are read ahead: as many as a batch has frames.
 const READ_AHEAD: usize = 64;
@@ -31,6 +32,18 @@ pub enum Refused {
     BufferTooSmall,
     /// The driver broke a rule.
     Rule(Rule),
+}
+
+impl Refused {
+    /// Whether there is a buffer; one that cannot be looked at for want of a translation counts as not posted yet.
+    #[inline]
+    fn unless_available(found: Result<bool, Halt>) -> Result<bool, Self> {
+        match found {
+            Ok(is_there) => Ok(is_there),
+            Err(Halt::Untranslated) => Ok(false),
+            Err(Halt::Broken(rule)) => Err(Self::Rule(rule)),
+        }
+    }
 }
 
 /// A chain that was read ahead.
@@ -65,6 +78,15 @@ impl Buffer {
     }
 }
 
+/// What is missing of the buffers that a frame needs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shortage {
+    /// Bytes of buffers.
+    lacking: u64,
+    /// The translation of the next buffer, which was asked for.
+    awaits_translation: bool,
+}
+
 /// A receive ring and what the card keeps for it.
 pub struct ReceiveRing {
     /// The ring while it is started.
@@ -81,8 +103,8 @@ pub struct ReceiveRing {
     touched: bool,
     /// Since when frames find no buffer; cleared by the next delivery.
     stalled_since: Option<Time>,
-    /// Bytes of buffers that the last frame that found too few still lacks.
-    lacking: u64,
+    /// What the last frame that found too few buffers waits for.
+    shortage: Shortage,
     /// Buffers read ahead. A frame that needs more than [`READ_AHEAD`] reads further, but never beyond the ring.
     ahead: Fifo<Buffer, { RING_SIZE_MAX as usize }>,
     /// For each packet that is not published: the used index behind its last entry.
@@ -110,7 +132,7 @@ impl Default for ReceiveRing {
             batch_bytes: 0,
             touched: false,
             stalled_since: None,
-            lacking: 0,
+            shortage: Shortage::default(),
             ahead: Fifo::filled_with(Buffer::chain(0)),
             packet_ends: Fifo::filled_with(0),
             progress: DriverProgress::default(),
@@ -128,6 +150,7 @@ impl ReceiveRing {
     /// Installs a started ring, which is enabled from now on if it is `enabled` or was before.
     pub fn start(&mut self, ring: SplitRing, vring: SessionVring, enabled: bool) {
         let size = usize::from(ring.size());
+        self.shortage.awaits_translation = false;
         self.ahead.clear();
         self.packet_ends.clear();
         self.chains.reserve(size);
@@ -147,13 +170,26 @@ impl ReceiveRing {
     /// The ring goes on in another memory table.
     ///
     /// # Errors
-    /// The rule that its place there breaks; it stays where it is.
-    pub fn move_to(&mut self, map: &MemoryMap) -> Result<(), Rule> {
+    /// Why it has no place there; it stays where it is.
+    pub fn move_to(&mut self, map: &MemoryMap) -> Result<(), Halt> {
+        self.shortage.awaits_translation = false;
         self.forget_read_ahead();
-        if let Some(ring) = &mut self.ring {
-            *ring = ring.moved_to(map)?;
+        self.ring.as_mut().map_or(Ok(()), |ring| ring.move_to(map))
+    }
+
+    /// Translations have changed: frames that found no buffer may find one, and buffers are read ahead so that what is missing of
+    /// them is asked for before a frame needs it. True if the driver is to be told of used entries.
+    pub fn translations_changed(&mut self, map: &MemoryMap) -> bool {
+        self.shortage = Shortage::default();
+        let told = self.ring.as_mut().is_some_and(SplitRing::catch_up);
+        if told && let Some(vring) = &self.vring {
+            signal(vring);
         }
-        Ok(())
+        if self.is_ready() {
+            // A broken rule is found again by the frame that needs a buffer.
+            _ = self.has_buffer(map);
+        }
+        told
     }
 
     /// Stops the ring: what was delivered is published, buffers read ahead are given back. Returns the next available
@@ -168,7 +204,7 @@ impl ReceiveRing {
     }
 
     /// Gives buffers that were read ahead back to the ring, because their pointers are about to become invalid.
-    fn forget_read_ahead(&mut self) {
+    pub fn forget_read_ahead(&mut self) {
         if let Some(ring) = &mut self.ring {
             ring.untake(self.ahead.len() as u16);
         }
@@ -243,7 +279,7 @@ impl ReceiveRing {
 
     /// Reads buffers ahead if there are none; false if the driver posted none.
     #[inline]
-    fn has_buffer(&mut self, map: &MemoryMap) -> Result<bool, Rule> {
+    fn has_buffer(&mut self, map: &MemoryMap) -> Result<bool, Halt> {
         if self.ahead.is_empty() {
             self.read_ahead(map)?;
         }
@@ -252,30 +288,44 @@ impl ReceiveRing {
 
     /// True if a frame that was refused for want of buffers would be again. New buffers are read ahead and counted.
     pub fn is_short(&mut self, map: &MemoryMap) -> Result<bool, Rule> {
+        match self.count_new_buffers(map) {
+            Ok(()) => Ok(self.shortage.lacking > 0),
+            // There may be some, and there may not.
+            Err(Halt::Untranslated) => {
+                self.shortage.awaits_translation = true;
+                Ok(true)
+            }
+            Err(Halt::Broken(rule)) => Err(rule),
+        }
+    }
+
+    /// Reads new buffers ahead until there are no more or enough.
+    fn count_new_buffers(&mut self, map: &MemoryMap) -> Result<(), Halt> {
         let Some(ring) = &mut self.ring else {
-            return Ok(false);
+            self.shortage.lacking = 0;
+            return Ok(());
         };
-        while self.lacking > 0 && ring.refresh()? > 0 {
+        while self.shortage.lacking > 0 && ring.refresh()? > 0 {
             let head = ring.take_head();
             self.pieces.clear();
-            if let Err(rule) = ring.walk(map, head, Direction::Receive, &mut self.pieces) {
+            if let Err(halt) = ring.walk(map, head, Direction::Receive, &mut self.pieces) {
                 ring.untake(1);
-                return Err(rule);
+                return Err(halt);
             }
             let capacity: u64 = self.pieces.iter().map(|piece| u64::from(piece.len)).sum();
-            self.lacking = self.lacking.saturating_sub(capacity);
+            self.shortage.lacking = self.shortage.lacking.saturating_sub(capacity);
             self.ahead.push(match self.pieces[..] {
                 [Piece { ptr, len }] => Buffer { ptr, len, head },
                 _ => Buffer::chain(head),
             });
         }
-        if self.lacking == 0 {
+        if self.shortage.lacking == 0 {
             ring.kicks_off();
         }
-        Ok(self.lacking > 0)
+        Ok(())
     }
 
-    fn read_ahead(&mut self, map: &MemoryMap) -> Result<(), Rule> {
+    fn read_ahead(&mut self, map: &MemoryMap) -> Result<(), Halt> {
         let Some(ring) = &mut self.ring else {
             return Ok(());
         };
@@ -285,8 +335,9 @@ impl ReceiveRing {
         let mut heads = [0; READ_AHEAD];
         let heads = &mut heads[..count];
         ring.take_heads(heads);
+        let heads = &*heads;
         let mut walked = 0;
-        for (number, &mut head) in heads.iter_mut().enumerate() {
+        for (number, &head) in heads.iter().enumerate() {
             let mut buffer = Buffer::chain(head);
             match ring.single(map, head, Direction::Receive) {
                 Some(Piece { ptr, len }) => {
@@ -297,9 +348,12 @@ impl ReceiveRing {
                 None => {
                     // Rules are checked now; the pieces are read again when a frame needs them.
                     self.pieces.clear();
-                    if let Err(rule) = ring.walk(map, head, Direction::Receive, &mut self.pieces) {
+                    let first = ring.walk_first(map, &heads[number..], Direction::Receive, &mut self.pieces);
+                    if let Err(halt) = first {
                         ring.untake((count - number) as u16);
-                        return Err(rule);
+                        // What was read before it is there all the same.
+                        let suffices = halt == Halt::Untranslated && number > 0;
+                        return if suffices { Ok(()) } else { Err(halt) };
                     }
                     walked += self.pieces.len();
                     if let [Piece { ptr, len }] = self.pieces[..] {
@@ -325,8 +379,8 @@ impl ReceiveRing {
         #[cfg(test)]
         count_down(&mut self.deliveries_until_panic);
         let need = NET_HEADER_LEN as u32 + frame.len;
-        if !self.has_buffer(map).map_err(Refused::Rule)? {
-            self.lacking = if mergeable { u64::from(need) } else { 1 };
+        if !Refused::unless_available(self.has_buffer(map))? {
+            self.shortage.lacking = if mergeable { u64::from(need) } else { 1 };
             return Err(Refused::NoBuffer);
         }
         let Buffer { ptr, len, head } = self.ahead.get(0);
@@ -440,9 +494,9 @@ impl ReceiveRing {
             }
             // The buffers read ahead may be fewer than the frame needs: read more, but never beyond the ring.
             if self.chains.len() == self.ahead.len() {
-                if ring.refresh().map_err(Refused::Rule)? == 0 {
+                if !Refused::unless_available(ring.refresh().map(|entries| entries > 0))? {
                     // Without mergeable buffers the first one is enough or never will be.
-                    self.lacking = u64::from(need).saturating_sub(capacity_all);
+                    self.shortage.lacking = u64::from(need).saturating_sub(capacity_all);
                     return Err(Refused::NoBuffer);
                 }
                 self.ahead.push(Buffer::chain(ring.take_head()));
@@ -451,9 +505,13 @@ impl ReceiveRing {
             let first = self.pieces.len();
             match buffer.piece() {
                 Some(piece) => self.pieces.push(piece),
-                None => ring
-                    .walk(map, buffer.head, Direction::Receive, &mut self.pieces)
-                    .map_err(Refused::Rule)?,
+                None => {
+                    let walked = ring.walk(map, buffer.head, Direction::Receive, &mut self.pieces);
+                    if !Refused::unless_available(walked.map(|()| true))? {
+                        self.shortage.lacking = u64::from(need).saturating_sub(capacity_all);
+                        return Err(Refused::NoBuffer);
+                    }
+                }
             }
             let capacity: u64 = self.pieces[first..].iter().map(|piece| u64::from(piece.len)).sum();
             if capacity < NET_HEADER_LEN as u64 {
@@ -536,9 +594,13 @@ impl ReceiveRing {
     ///
     /// # Errors
     /// The rule that the ring breaks.
-    pub fn ask_for_kicks(&mut self) -> Result<u16, Rule> {
+    pub fn ask_for_kicks(&mut self) -> Result<u16, Halt> {
         match &mut self.ring {
-            Some(ring) if self.enabled => ring.kicks_on(),
+            Some(ring) if self.enabled => {
+                let entries = ring.kicks_on()?;
+                // Those that cannot be looked at are looked at when their translation has come.
+                Ok(if self.shortage.awaits_translation { 0 } else { entries })
+            }
             _ => Ok(0),
         }
     }

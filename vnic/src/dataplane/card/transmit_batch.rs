@@ -7,7 +7,7 @@ use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::dataplane::frames::transit::Transit;
 use crate::memory::{CACHE_LINE, MemoryMap, Piece, prefetch};
 use crate::offload::{NET_HEADER_LEN, NetHeader};
-use crate::ring::{CHAIN_PIECES_MAX, Direction, Rule, SplitRing};
+use crate::ring::{CHAIN_PIECES_MAX, Direction, Halt, Rule, SplitRing};
 
 /// Frames taken from one ring before the next ring has its turn: long enough to share the cost of publishing, short
 /// enough to stay in the first-level cache.
@@ -74,17 +74,22 @@ impl TransmitBatch {
         self.entries
     }
 
-    /// Takes up to [`BATCH`] chains from `ring` and reads the first bytes of their frames.
-    ///
-    /// # Errors
-    /// The rule that a chain breaks. The chains before it are in the batch and are good.
-    // A function of its own: inlined, its loops lack registers.
-    #[inline(never)]
-    pub fn fill(&mut self, ring: &mut SplitRing, map: &MemoryMap) -> Result<(), Rule> {
+    /// Forgets the frames of the batch.
+    #[inline]
+    pub fn clear(&mut self) {
         self.frames.clear();
         self.pieces.clear();
         self.entries = 0;
-        let available = usize::from(ring.refresh()?).min(BATCH);
+    }
+
+    /// Takes up to [`BATCH`] of the `available` chains from `ring` into an empty batch, and reads the first bytes of their frames.
+    ///
+    /// # Errors
+    /// Why a chain cannot be taken. The chains before it are in the batch and are good.
+    // A function of its own: inlined, its loops lack registers.
+    #[inline(never)]
+    pub fn fill(&mut self, ring: &mut SplitRing, map: &MemoryMap, available: u16) -> Result<(), Halt> {
+        let available = usize::from(available).min(BATCH);
         // All descriptors first, then all first bytes: the prefetches of one have the others' time to arrive.
         let outcome = self.take_chains(ring, map, available);
         let mut long_enough = 0;
@@ -96,18 +101,18 @@ impl TransmitBatch {
         }
         if long_enough < self.frames.len() {
             self.frames.truncate(long_enough);
-            return Err(Rule::TransmitHeaderTooShort);
+            return Err(Rule::TransmitHeaderTooShort.into());
         }
         outcome
     }
 
     #[inline]
-    fn take_chains(&mut self, ring: &mut SplitRing, map: &MemoryMap, available: usize) -> Result<(), Rule> {
+    fn take_chains(&mut self, ring: &mut SplitRing, map: &MemoryMap, available: usize) -> Result<(), Halt> {
         let mut heads = [0; BATCH];
         let heads = &mut heads[..available];
         ring.take_heads(heads);
         self.entries = available as u16;
-        for &mut head in heads {
+        for &head in &*heads {
             let first_piece = self.pieces.len() as u32;
             let tail = match ring.single(map, head, Direction::Transmit) {
                 Some(piece) => {
@@ -117,7 +122,8 @@ impl TransmitBatch {
                     piece
                 }
                 None => {
-                    ring.walk(map, head, Direction::Transmit, &mut self.pieces)?;
+                    let heads = &heads[self.frames.len()..];
+                    ring.walk_first(map, heads, Direction::Transmit, &mut self.pieces)?;
                     Piece::EMPTY
                 }
             };

@@ -10,7 +10,7 @@ use super::lifecycle::signal;
 use super::transmit_batch::TransmitBatch;
 use crate::dataplane::frames::transit::Transit;
 use crate::memory::MemoryMap;
-use crate::ring::{Rule, SplitRing};
+use crate::ring::{Halt, SplitRing};
 use crate::session::SessionVring;
 
 /// A transmit ring and what the card keeps for it.
@@ -28,6 +28,8 @@ pub struct TransmitRing {
     completed: bool,
     /// What the head frame waits for, since a decision that must not be taken twice.
     blocked: Option<Blocked>,
+    /// A translation is missing for the head frame, and was asked for.
+    awaits_translation: bool,
     /// Chains whose frames have not left the card yet, oldest first, and when they have: a cable takes its time to send them.
     in_flight: VecDeque<(u16, Time)>,
 }
@@ -73,12 +75,31 @@ impl TransmitRing {
     /// The ring goes on in another memory table.
     ///
     /// # Errors
-    /// The rule that its place there breaks; it stays where it is.
-    pub fn move_to(&mut self, map: &MemoryMap) -> Result<(), Rule> {
-        if let Some(ring) = &mut self.ring {
-            *ring = ring.moved_to(map)?;
+    /// Why it has no place there; it stays where it is.
+    pub fn move_to(&mut self, map: &MemoryMap) -> Result<(), Halt> {
+        self.awaits_translation = false;
+        self.ring.as_mut().map_or(Ok(()), |ring| ring.move_to(map))
+    }
+
+    /// A translation is missing for the head frame: it is not tried before something has changed.
+    pub fn await_translation(&mut self) {
+        self.awaits_translation = true;
+    }
+
+    /// Whether a translation is missing for the head frame.
+    #[inline]
+    pub fn awaits_translation(&self) -> bool {
+        self.awaits_translation
+    }
+
+    /// Translations have changed: what waited for one is done. True if the driver is to be told of it.
+    pub fn translations_changed(&mut self) -> bool {
+        self.awaits_translation = false;
+        let told = self.ring.as_mut().is_some_and(SplitRing::catch_up);
+        if told && let Some(vring) = &self.vring {
+            signal(vring);
         }
-        Ok(())
+        told
     }
 
     /// Stops the ring: every taken chain comes back, also those whose frames are still in flight. Returns the next
@@ -105,6 +126,7 @@ impl TransmitRing {
         self.in_flight.clear();
         self.blocked = None;
         self.completed = false;
+        self.awaits_translation = false;
     }
 
     /// True if frames can be taken from here.
@@ -149,12 +171,18 @@ impl TransmitRing {
         }
     }
 
-    /// Takes a batch from the ring, if it is started: whether a chain broke a rule, which ends the batch before it.
+    /// Takes a batch from the ring, if it is started: why a chain could not be taken, which ends the batch before it.
     #[inline]
-    pub fn take_batch(&mut self, map: &MemoryMap, batch: &mut TransmitBatch) -> Option<Result<(), Rule>> {
+    pub fn take_batch(&mut self, map: &MemoryMap, batch: &mut TransmitBatch) -> Option<Result<(), Halt>> {
         let ring = self.ring.as_mut()?;
         ring.kicks_off();
-        Some(batch.fill(ring, map))
+        batch.clear();
+        // Most rings are empty most of the time.
+        Some(match ring.refresh() {
+            Ok(0) => Ok(()),
+            Ok(available) => batch.fill(ring, map, available),
+            Err(halt) => Err(halt),
+        })
     }
 
     /// Returns the last `entries` available entries that were taken: they are read anew.
@@ -168,7 +196,7 @@ impl TransmitRing {
     ///
     /// # Errors
     /// The rule that the ring breaks.
-    pub fn ask_for_kicks(&mut self) -> Result<u16, Rule> {
+    pub fn ask_for_kicks(&mut self) -> Result<u16, Halt> {
         match &mut self.ring {
             Some(ring) if self.enabled => ring.kicks_on(),
             _ => Ok(0),

@@ -34,6 +34,7 @@ use crate::dataplane::settings::FabricSettings;
 use crate::dataplane::timers::timers_from;
 use crate::dataplane::wiring::trunk::{Trunk, TrunkOptions};
 use crate::dataplane::{DataPlane, Runner};
+use crate::memory::Misses;
 
 /// Distinguishes the fault streams of the two directions.
 pub(in crate::dataplane) const SEED_TO_GUEST: u64 = 0;
@@ -49,6 +50,8 @@ pub struct PortHandle {
     /// Index of the port's card.
     pub(crate) card: usize,
     pub(crate) settings: PortSettings,
+    /// Where the card notes which translations it misses, if its guest may be behind an IOMMU.
+    pub(crate) misses: Option<Arc<Misses>>,
 }
 
 /// All switches and ports of the process. Cheap to clone; the data plane's thread ends with [`Fabric::shutdown`].
@@ -101,6 +104,13 @@ impl Fabric {
                 settings.mtu
             )));
         }
+        let misses = settings.iommu.then(|| Misses::new().map(Arc::new)).transpose();
+        let misses = misses.map_err(|error| {
+            invalid(format!(
+                "port {:?} cannot have an IOMMU before it: an event descriptor: {error}",
+                settings.name
+            ))
+        })?;
         let index = self.runner.with(|plane, now| {
             if plane.card_index(&settings.name).is_some() {
                 return Err(FabricError::PortExists(settings.name.clone()));
@@ -125,6 +135,7 @@ impl Fabric {
             let cable = Cable { to_guest, from_guest };
             let mut card = Card::new(settings.clone(), attachment, nic, cable);
             card.set_timers_aside(timers_from(&settings.timers, plane.origin_unix_ns));
+            card.share_misses(misses.clone());
             plane.forwarding.wiring.cards.push(card);
             // A switch that had no port before has something to say from now on.
             plane.forwarding.serve_switch(switch, now);
@@ -137,6 +148,7 @@ impl Fabric {
             runner: self.runner.clone(),
             card: index,
             settings,
+            misses,
         })
     }
 

@@ -17,7 +17,7 @@ use vnicd_protocol::{
 };
 
 /// The names of the feature bits that a port may have.
-const FEATURE_NAMES: [(u32, &str); 15] = [
+const FEATURE_NAMES: [(u32, &str); 16] = [
     (virtio_net::VIRTIO_NET_F_CSUM, "CSUM"),
     (virtio_net::VIRTIO_NET_F_GUEST_CSUM, "GUEST_CSUM"),
     (virtio_net::VIRTIO_NET_F_MTU, "MTU"),
@@ -33,6 +33,7 @@ const FEATURE_NAMES: [(u32, &str); 15] = [
     (virtio_ring::VIRTIO_RING_F_EVENT_IDX, "EVENT_IDX"),
     (30, "PROTOCOL_FEATURES"),
     (virtio_config::VIRTIO_F_VERSION_1, "VERSION_1"),
+    (virtio_config::VIRTIO_F_ACCESS_PLATFORM, "ACCESS_PLATFORM"),
 ];
 
 /// The address that was heard last at the card's switch: the one that its guest uses now.
@@ -171,6 +172,7 @@ impl DataPlane {
                 counts
             },
             copy_engine: loopback::counters(port.firmware()),
+            translation: port.translation_counts(),
         }
     }
 }
