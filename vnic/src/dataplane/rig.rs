@@ -20,6 +20,8 @@ use super::{DataPlane, FabricSettings};
 use crate::offload::NET_HEADER_LEN;
 use vnicd_protocol::{LinkSettings, PortSettings, PortStats};
 
+#[cfg(test)]
+pub mod iommu;
 mod ring;
 
 /// Entries of every ring.
@@ -136,6 +138,15 @@ impl Rig {
 
     /// Adds a guest at `switch` whose card's settings are the default ones but for what `change` changes.
     pub fn add_guest_with(&mut self, switch: usize, features: u64, change: impl FnOnce(&mut PortSettings)) -> usize {
+        let mut card = self.card_at(switch, change);
+        let memory = Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).expect("memory"));
+        card.set_features(features);
+        card.set_memory(memory.clone(), self.now);
+        self.add_driver(card, memory, features)
+    }
+
+    /// A card at `switch` for the next guest.
+    fn card_at(&mut self, switch: usize, change: impl FnOnce(&mut PortSettings)) -> Card {
         let number = self.guests.len();
         let mut settings = PortSettings {
             name: format!("g{number}"),
@@ -155,10 +166,12 @@ impl Rig {
             to_guest: link(),
             from_guest: link(),
         };
-        let mut card = Card::new(settings, attachment, nic, cable);
-        let memory = Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).expect("memory"));
-        card.set_features(features);
-        card.set_memory(memory.clone(), self.now);
+        Card::new(settings, attachment, nic, cable)
+    }
+
+    /// Starts the rings of `card`, whose guest sees `memory`, and posts all receive buffers.
+    fn add_driver(&mut self, mut card: Card, memory: Arc<GuestMemoryMmap>, features: u64) -> usize {
+        let number = self.guests.len();
         let buffers = u64::from(RING) * BUFFER as u64;
         let rx = DriverRing::new(&memory, 0, BUFFERS);
         let tx = DriverRing::new(&memory, RING_SPACE, BUFFERS + buffers);

@@ -9,6 +9,7 @@ use self::bench::{Bench, Client, FEATURES, OFFERED, TestDevice, USER, event, kic
 use super::message::*;
 
 mod bench;
+mod iommu;
 
 #[test]
 fn a_whole_session_reaches_the_device() {

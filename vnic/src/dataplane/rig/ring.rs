@@ -13,7 +13,7 @@ use super::{BUFFER, RING};
 use crate::session::SessionVring;
 
 pub(super) const DESCRIPTORS: u64 = 0;
-const AVAILABLE: u64 = 0x2000;
+pub(super) const AVAILABLE: u64 = 0x2000;
 pub(super) const USED: u64 = 0x3000;
 
 /// One direction's ring as its driver sees it: descriptor `n` always belongs to buffer `n`.

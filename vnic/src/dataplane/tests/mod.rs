@@ -4,6 +4,7 @@
 mod captures;
 mod card;
 mod faults;
+mod iommu;
 mod links;
 mod loopback;
 mod multicast;

@@ -14,7 +14,8 @@ use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
 use super::super::message::*;
-use super::super::{SessionDevice, SessionRule, SessionVring, Sessions, wire};
+use super::super::{SessionDevice, SessionRule, SessionVring, Sessions, TranslationChange, wire};
+use crate::memory::Misses;
 
 /// Long enough for any loaded machine: only a failing test waits so long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,6 +34,10 @@ pub(super) struct TestDevice {
     pub(super) notes: Arc<(Mutex<Vec<String>>, Condvar)>,
     /// Where its code panics: at "event" or at "memory".
     pub(super) panic_at: Arc<Mutex<&'static str>>,
+    /// What it misses of translations; none if its guest cannot be behind an IOMMU.
+    pub(super) misses: Option<Arc<Misses>>,
+    /// What it must have noted before a ring of it stops.
+    pub(super) stops_behind: Arc<Mutex<Option<&'static str>>>,
 }
 
 impl TestDevice {
@@ -41,6 +46,15 @@ impl TestDevice {
             name: name.to_owned(),
             notes: Arc::default(),
             panic_at: Arc::default(),
+            misses: None,
+            stops_behind: Arc::default(),
+        }
+    }
+
+    pub(super) fn behind_iommu(name: &str) -> TestDevice {
+        TestDevice {
+            misses: Some(Arc::new(Misses::new().unwrap())),
+            ..TestDevice::new(name)
         }
     }
 
@@ -100,6 +114,34 @@ impl SessionDevice for TestDevice {
         self.note(format!("ring {index} {}", if enabled { "on" } else { "off" }));
     }
 
+    fn misses(&self) -> Option<Arc<Misses>> {
+        self.misses.clone()
+    }
+
+    fn translation_changed(&self, change: TranslationChange) {
+        self.note(match change {
+            TranslationChange::On(_) => "translated".to_owned(),
+            TranslationChange::Off => "not translated".to_owned(),
+            TranslationChange::RingPlaced { index, addresses } => format!(
+                "ring {index} at {:#x} {:#x} {:#x}",
+                addresses.descriptors, addresses.used, addresses.available
+            ),
+            TranslationChange::Given(mappings) => {
+                let mappings = mappings.iter();
+                let parts = mappings.map(|part| {
+                    self.misses.as_ref().expect("behind an IOMMU").answered(part);
+                    format!(" {:#x}-{:#x} to {:#x}", part.first, part.last, part.guest)
+                });
+                format!("given{}", parts.collect::<String>())
+            }
+            TranslationChange::Gone(range) => format!("gone {:#x}-{:#x}", range.start(), range.end()),
+            TranslationChange::Denied(miss) => {
+                self.misses.as_ref().expect("behind an IOMMU").denied(miss);
+                format!("denied {:#x}", miss.iova)
+            }
+        });
+    }
+
     fn connection_closed(&self) {
         self.note("closed");
     }
@@ -138,6 +180,15 @@ impl VhostUserBackend for TestDevice {
     fn update_memory(&self, _memory: GuestMemoryAtomic<GuestMemoryMmap>) -> std::io::Result<()> {
         self.panic_if("memory");
         self.note("memory");
+        Ok(())
+    }
+
+    fn stop_vring(&self, index: u32) -> std::io::Result<()> {
+        let behind = *self.stops_behind.lock().unwrap();
+        if let Some(what) = behind {
+            self.wait_for(what, 1);
+        }
+        self.note(format!("stopped {index}"));
         Ok(())
     }
 
