@@ -14,6 +14,12 @@ use vhost::VhostUserMemoryRegionInfo;
 /// outside memory and gets noticed.
 pub const MEMORY_BASE: u64 = 0x1_0000_0000;
 
+/// Bytes of a page.
+pub const PAGE_LEN: usize = 4096;
+
+/// Where the memory of a guest behind an IOMMU begins, in guest addresses and in the frontend's own: its driver uses neither.
+const BEHIND_IOMMU: [u64; 2] = [0x70_0000_0000, 0x5000_0000_0000];
+
 /// Regions a frontend may have: what one SET_MEM_TABLE message can carry (vhost-user: 8).
 pub const REGIONS_MAX: usize = 8;
 
@@ -47,6 +53,8 @@ pub struct GuestMemory {
     len: usize,
     regions: Vec<Region>,
     next_free: AtomicUsize,
+    /// The driver's addresses are I/O addresses: each page of them lies at another place of the memory.
+    scattered: bool,
 }
 
 // SAFETY: the mapping stays where it is when the value moves to another thread.
@@ -69,6 +77,7 @@ impl GuestMemory {
             len: total,
             regions: Vec::new(),
             next_free: AtomicUsize::new(0),
+            scattered: false,
         };
         for index in 0..regions {
             let fd = memfd_create("weft-test-guest", MemfdFlags::CLOEXEC)?;
@@ -92,6 +101,48 @@ impl GuestMemory {
             });
         }
         Ok(memory)
+    }
+
+    /// As [`new`](Self::new) for a guest behind an IOMMU: what this process and the driver see as one piece are pages in any order of the memory that
+    /// is shared, and their addresses are I/O addresses.
+    pub fn scattered(len: usize, regions: usize) -> io::Result<Self> {
+        let mut memory = Self::new(len, regions)?;
+        memory.scattered = true;
+        for page in 0..memory.len / PAGE_LEN {
+            let (region, offset) = memory.place(page);
+            // SAFETY: replaces a page of the mapping that was just made, which nothing refers to yet.
+            unsafe {
+                mmap(
+                    memory.base.add(page * PAGE_LEN).cast(),
+                    PAGE_LEN,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::SHARED | MapFlags::FIXED,
+                    &memory.regions[region].fd,
+                    offset,
+                )
+            }?;
+        }
+        Ok(memory)
+    }
+
+    /// Where page `page` of the I/O addresses lies: the region, and the offset in it. Pages of a region are in the reverse order, odd
+    /// before even ones, so that none continues its neighbour.
+    fn place(&self, page: usize) -> (usize, u64) {
+        let pages = self.regions[0].len as usize / PAGE_LEN;
+        let (region, page) = (page / pages, pages - 1 - page % pages);
+        let place = page / 2 + if page.is_multiple_of(2) { pages / 2 } else { 0 };
+        (region, (place * PAGE_LEN) as u64)
+    }
+
+    /// The frontend's address of the page at I/O address `addr`, if that is in the memory.
+    pub fn translated(&self, addr: u64) -> Option<u64> {
+        let offset = addr.checked_sub(MEMORY_BASE)? as usize;
+        let (region, place) = self.place((offset < self.len).then_some(offset / PAGE_LEN)?);
+        Some(self.shift(BEHIND_IOMMU[1], region) + place)
+    }
+
+    fn shift(&self, base: u64, region: usize) -> u64 {
+        base + self.regions[region].guest_addr - MEMORY_BASE
     }
 
     /// The regions in address order.
@@ -145,21 +196,33 @@ impl GuestMemory {
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    /// Host address (this process) of guest address `addr`: what vhost-user calls the user address.
+    /// Host address (this process) of guest address `addr`: what vhost-user calls the user address. Behind an IOMMU, rings are
+    /// described by their I/O addresses instead.
     pub fn user_addr(&self, addr: u64) -> u64 {
-        self.pointer(addr, 0) as u64
+        if self.scattered {
+            addr
+        } else {
+            self.pointer(addr, 0) as u64
+        }
     }
 
     /// The memory table as the `vhost` crate wants it.
     pub fn table(&self) -> Vec<VhostUserMemoryRegionInfo> {
-        let info = |region: &Region| VhostUserMemoryRegionInfo {
-            guest_phys_addr: region.guest_addr,
-            memory_size: region.len,
-            userspace_addr: self.user_addr(region.guest_addr),
-            mmap_offset: 0,
-            mmap_handle: region.fd.as_raw_fd(),
+        let info = |(index, region): (usize, &Region)| {
+            let [guest, user] = if self.scattered {
+                BEHIND_IOMMU.map(|base| self.shift(base, index))
+            } else {
+                [region.guest_addr, self.user_addr(region.guest_addr)]
+            };
+            VhostUserMemoryRegionInfo {
+                guest_phys_addr: guest,
+                memory_size: region.len,
+                userspace_addr: user,
+                mmap_offset: 0,
+                mmap_handle: region.fd.as_raw_fd(),
+            }
         };
-        self.regions.iter().map(info).collect()
+        self.regions.iter().enumerate().map(info).collect()
     }
 }
 

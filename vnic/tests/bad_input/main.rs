@@ -6,6 +6,7 @@
 
 mod attacker;
 mod attacks;
+mod behind_iommu;
 mod daemon;
 mod event_files;
 mod guests_that_stall;

@@ -14,6 +14,7 @@ use weft_vnic_testkit::{ControlClient, Frontend, FrontendConfig, RawSession, See
 
 use crate::attacker::{ATTACKER, FEEDER};
 use crate::attacks::TX;
+use crate::behind_iommu::TRANSLATION_RULES;
 use crate::daemon::{Daemon, Neighbours, assert_same_use, plain_frame};
 use crate::session_attacks::{FILE_LEN, Ground, HUGE_FILE_LEN, Kind, Odd, SESSION_RULES};
 
@@ -189,7 +190,7 @@ impl Victim {
 fn every_session_rule_has_its_cases() {
     let daemon = Daemon::start(PORTS);
     let known: Vec<String> = Victim::connect(&daemon).counts().into_keys().collect();
-    let mut tested: Vec<&str> = SESSION_RULES.to_vec();
+    let mut tested: Vec<&str> = SESSION_RULES.iter().copied().chain(TRANSLATION_RULES).collect();
     tested.sort_unstable();
     assert_eq!(known, tested);
     daemon.finish();

@@ -31,6 +31,8 @@ pub const F_EVENT_IDX: u64 = 1 << 29;
 pub const F_PROTOCOL_FEATURES: u64 = 1 << 30;
 /// Feature bit: virtio 1.
 pub const F_VERSION_1: u64 = 1 << 32;
+/// Feature bit: the guest is behind an IOMMU of its own, which [`Frontend::iommu`](super::Frontend::iommu) gives.
+pub const F_ACCESS_PLATFORM: u64 = 1 << 33;
 
 /// Which end of the Unix socket the frontend is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +99,11 @@ impl FrontendConfig {
             acknowledged: true,
             spare_memory: 1 << 20,
         }
+    }
+
+    /// Whether the guest is behind an IOMMU of its own.
+    pub const fn has_iommu(&self) -> bool {
+        self.features & F_ACCESS_PLATFORM != 0
     }
 
     /// `new` for a backend that listens at `path`.

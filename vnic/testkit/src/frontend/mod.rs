@@ -13,16 +13,16 @@ use vhost::vhost_user::{Frontend as Wire, VhostUserFrontend};
 use vhost::{VhostBackend, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use crate::memory::GuestMemory;
+use crate::memory::{GuestMemory, PAGE_LEN};
 use crate::queue::{RxRing, TxRing};
 use crate::ring::DriverRing;
 
 mod config;
+mod iommu;
 
 pub use self::config::*;
+pub use self::iommu::{Answers, Iommu, Question};
 
-/// Bytes of a page.
-const PAGE_LEN: usize = 4096;
 /// Longest wait for the backend's socket, or for the backend to connect.
 const CONNECT_WAIT: Duration = Duration::from_secs(20);
 /// Longest wait for the answer to a session message; a backend that takes longer hangs.
@@ -64,6 +64,7 @@ pub struct Frontend {
     watch: Option<UnixStream>,
     listener: Option<UnixListener>,
     features: u64,
+    iommu: Option<Iommu>,
 }
 
 impl Frontend {
@@ -80,7 +81,11 @@ impl Frontend {
         let buffers = usize::from(config.ring_size).max(config.buffer_pool);
         let per_pair = buffers * (per_buffer(config.tx_buffer_len) + per_buffer(config.rx_buffer_len));
         let total = (per_pair + (64 << 10)) * usize::from(config.queue_pairs) + PAGE_LEN + config.spare_memory;
-        let memory = Arc::new(GuestMemory::new(total, config.regions)?);
+        let memory = Arc::new(if config.has_iommu() {
+            GuestMemory::scattered(total, config.regions)?
+        } else {
+            GuestMemory::new(total, config.regions)?
+        });
         // Nothing of ours lies on the first page, so that tests may begin the first region a little later.
         memory.allocate(PAGE_LEN, PAGE_LEN);
         let mut pairs = Vec::new();
@@ -106,6 +111,7 @@ impl Frontend {
             Transport::Connect(_) => None,
         };
         Ok(Frontend {
+            iommu: config.has_iommu().then(|| Iommu::new(&memory)),
             config,
             memory,
             pairs,
@@ -114,6 +120,11 @@ impl Frontend {
             listener,
             features: 0,
         })
+    }
+
+    /// The IOMMU that the guest is behind. Panics if it is behind none.
+    pub fn iommu(&self) -> &Iommu {
+        self.iommu.as_ref().expect("the guest is behind an IOMMU")
     }
 
     /// The guest's memory.
@@ -201,9 +212,12 @@ impl Frontend {
         if wanted & !features != 0 {
             return Err(Error::Missing(wanted & !features));
         }
-        let known = VhostUserProtocolFeatures::MQ
+        let mut known = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+        if self.config.has_iommu() {
+            known |= VhostUserProtocolFeatures::BACKEND_REQ;
+        }
         let mut protocol = wire.get_protocol_features()? & known;
         if !self.config.memory_slots {
             protocol &= !VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
@@ -214,6 +228,10 @@ impl Frontend {
         }
         if protocol.contains(VhostUserProtocolFeatures::MQ) {
             wire.get_queue_num()?;
+        }
+        if let (Some(iommu), Some(stream)) = (&mut self.iommu, &self.watch) {
+            let theirs = iommu.begin(stream.try_clone()?)?;
+            wire.set_backend_request_fd(&theirs)?;
         }
         self.features = wanted;
         for pair in &mut self.pairs {
@@ -342,6 +360,9 @@ impl Frontend {
 
     /// Closes the session; rings and memory stay as they are.
     pub fn disconnect(&mut self) {
+        if let Some(iommu) = &mut self.iommu {
+            iommu.end();
+        }
         self.wire = None;
         self.watch = None;
     }
