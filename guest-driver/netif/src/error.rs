@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::virtio::VirtioError;
+
 /// Why a port could not be opened or used.
 #[derive(Debug, thiserror::Error)]
 pub enum NetifError {
@@ -41,6 +43,9 @@ pub enum NetifError {
         /// Longest frame in bytes, Ethernet header included.
         len_max: usize,
     },
+    /// A card that a program drives itself cannot be used.
+    #[error(transparent)]
+    Virtio(#[from] VirtioError),
     /// The operating system refused something else.
     #[error("cannot {what}: {source}")]
     Io {

@@ -14,6 +14,7 @@ mod mapping;
 mod memory;
 mod ready;
 mod socket_options;
+pub mod virtio;
 
 use std::{
     io::IoSlice,
@@ -28,6 +29,7 @@ use ether::MacAddr;
 pub use filter::Instruction;
 pub use interface::Interface;
 pub use memory::{MemoryPort, memory_pair};
+pub use virtio::VirtioPort;
 
 /// Most frames that [`Netif::send_burst`] takes in one call: two medium messages of the most fragments a receiver can
 /// distinguish (32). It bounds what is kept on the stack for one system call.

@@ -12,11 +12,23 @@ pub(crate) struct Mapping {
 
 // SAFETY: the mapping belongs to this value alone; nothing in it is tied to a thread.
 unsafe impl Send for Mapping {}
+// SAFETY: it gives out pointers only; whoever uses one answers for what other threads do.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `len` bytes of what a descriptor stands for.
     pub(crate) fn new(of: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         Self::with(of, 0, len, MapFlags::SHARED)
+    }
+
+    /// As [`Mapping::new`] from an offset on.
+    pub(crate) fn shared(of: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
+        Self::with(of, offset, len, MapFlags::SHARED)
+    }
+
+    /// As [`Mapping::new`], only to be read.
+    pub(crate) fn readable(of: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::map(of, 0, len, MapFlags::SHARED, ProtFlags::READ)
     }
 
     /// As [`Mapping::new`] from an offset on, and fetches the pages at once.
@@ -25,7 +37,10 @@ impl Mapping {
     }
 
     fn with(of: BorrowedFd<'_>, offset: u64, len: usize, flags: MapFlags) -> io::Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        Self::map(of, offset, len, flags, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn map(of: BorrowedFd<'_>, offset: u64, len: usize, flags: MapFlags, protection: ProtFlags) -> io::Result<Self> {
         // SAFETY: a fresh mapping at an address of the kernel's choice; the length of memory is sealed, and for rings the kernel refuses
         // a `len` that they do not have.
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, of, offset)? };

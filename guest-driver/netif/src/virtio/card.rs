@@ -1,0 +1,389 @@
+//! A card and the process that owns it: it sets the device up with all queue pairs, prepares them for other processes,
+//! and takes them back from processes that ended, however they did.
+
+use ether::MacAddr;
+use virtio_bindings::{virtio_config::VIRTIO_F_VERSION_1, virtio_net};
+
+use super::{
+    CardAddress, PairLayout, PreparedPair, Route, VirtioError,
+    capabilities::Windows,
+    control,
+    device::{self, Bar, Device, duplicate},
+    layout::{PAGE, RingPlace},
+    memory::{BusAddresses, SharedMemory},
+    prepared::PairPlace,
+    registers::{COMMON_LEN, Common, MappedRegisters, NETWORK_LEN, Network, QueueAddresses, Registers, status},
+    ring::{Direction, Ring},
+    uio::{self, Uio},
+};
+use crate::{Interface, mapping::Mapping};
+
+/// At most this many queue pairs are used: one for the owner, and one for each endpoint of an interface.
+pub const PAIRS_MAX: u16 = 33;
+/// The MTU of cards that state none.
+const MTU_DEFAULT: usize = 1500;
+/// The least that IPv4 allows, and so the least that is believed.
+const MTU_MIN: u16 = 68;
+/// No Ethernet card has a longer one.
+const PLAUSIBLE_MTU_MAX: usize = 16_384;
+/// The link is up.
+const LINK_UP: u16 = 1;
+/// Before the pairs stand a page for the control queue.
+const CONTROL_PAGE: usize = 0;
+const PAIRS_OFFSET: usize = PAGE;
+
+const fn bit(number: u32) -> u64 {
+    1 << number
+}
+
+const VERSION_1: u64 = bit(VIRTIO_F_VERSION_1);
+const MAC: u64 = bit(virtio_net::VIRTIO_NET_F_MAC);
+const MTU: u64 = bit(virtio_net::VIRTIO_NET_F_MTU);
+const STATUS: u64 = bit(virtio_net::VIRTIO_NET_F_STATUS);
+const CTRL_VQ: u64 = bit(virtio_net::VIRTIO_NET_F_CTRL_VQ);
+const MQ: u64 = bit(virtio_net::VIRTIO_NET_F_MQ);
+/// What this driver understands. Frames come in one buffer each, without merging: a buffer is as long as the longest
+/// frame, and a port lends a frame as one slice.
+const UNDERSTOOD: u64 = VERSION_1 | MAC | MTU | STATUS | CTRL_VQ | MQ;
+
+/// What an unused card says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Facts {
+    mac: MacAddr,
+    mtu: usize,
+    up: bool,
+}
+
+fn facts<R: Registers>(network: &Network<R>, features: u64) -> Facts {
+    let mtu = network.mtu();
+    Facts {
+        mac: network.mac(),
+        mtu: if features & MTU != 0 && mtu >= MTU_MIN {
+            mtu.into()
+        } else {
+            MTU_DEFAULT
+        },
+        up: features & STATUS == 0 || network.status() & LINK_UP != 0,
+    }
+}
+
+/// The device after its negotiation: the queues can be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Negotiated {
+    facts: Facts,
+    /// Queue pairs that are used.
+    pairs: u16,
+    /// The number of the control queue, where several pairs are.
+    control: Option<u16>,
+    /// Entries of the shortest queue.
+    ring_size: u16,
+}
+
+/// Resets the device and negotiates; returns what is wrong with it.
+fn negotiate<R: Registers>(
+    common: &Common<R>,
+    network: &Network<R>,
+    pairs_wanted: u16,
+) -> Result<Negotiated, &'static str> {
+    common.set_status(0);
+    // A device that takes a while to reset says so here; ours answer at once.
+    if common.status() != 0 {
+        return Err("it does not let itself be reset");
+    }
+    common.set_status(status::ACKNOWLEDGE | status::DRIVER);
+    let offered = common.features();
+    let features = offered & UNDERSTOOD;
+    if features & VERSION_1 == 0 {
+        return Err("it does not speak virtio 1.0");
+    }
+    if features & MAC == 0 {
+        return Err("it states no address");
+    }
+    common.accept(features);
+    common.set_status(status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK);
+    if common.status() & status::FEATURES_OK == 0 {
+        return Err("it does not accept the features that it offers");
+    }
+    let several = features & (MQ | CTRL_VQ) == MQ | CTRL_VQ;
+    let there = if several { network.queue_pairs() } else { 1 };
+    if there == 0 || several && u32::from(there) * 2 + 1 > u32::from(common.queues()) {
+        return Err("it states queue pairs that it does not have");
+    }
+    let pairs = there.min(pairs_wanted).min(PAIRS_MAX);
+    let queues = (0..2 * pairs).map(|queue| common.queue_size_max(queue));
+    let ring_size = queues.min().unwrap_or(0);
+    let facts = facts(network, features);
+    // Behind the queues of all pairs, used or not.
+    let control = (pairs > 1).then_some(2 * there);
+    let control_size = control.map_or(control::SIZE, |queue| common.queue_size_max(queue));
+    if PairLayout::new(facts.mtu, ring_size.max(1), true).slots == 0 || ring_size == 0 || control_size < control::SIZE {
+        return Err("its queues are too short");
+    }
+    if facts.mac.is_multicast() {
+        return Err("its address is one of a group");
+    }
+    Ok(Negotiated {
+        facts,
+        pairs,
+        control,
+        ring_size,
+    })
+}
+
+/// A card that this process owns.
+pub struct Card {
+    address: CardAddress,
+    // Before the memory, which the device uses until it is reset.
+    common: Common<MappedRegisters>,
+    network: Network<MappedRegisters>,
+    device: Box<dyn Device>,
+    windows: Windows,
+    memory: SharedMemory,
+    layout: PairLayout,
+    facts: Facts,
+    pairs: u16,
+    /// The numbers of the doorbells of all queues.
+    doorbells: Vec<u16>,
+}
+
+impl Card {
+    /// Takes the card at `address` and sets it up with at most `pairs_wanted` queue pairs, all of which hold buffers to
+    /// receive.
+    ///
+    /// # Errors
+    /// [`VirtioError`]: no such card, with another driver, in use, no privilege, or unusable.
+    pub fn open(address: CardAddress, pairs_wanted: u16) -> Result<Self, VirtioError> {
+        let device: Box<dyn Device> = match device::route_of(address)? {
+            Route::Uio => Box::new(Uio::open(address)?),
+        };
+        let windows = *device.windows();
+        let (fd, offset, len) = device.registers();
+        let mapping = Mapping::shared(fd, offset, len).map_err(VirtioError::io(address, "map the registers"))?;
+        let bar = Bar::new(mapping, len);
+        let (common, network) = registers(address, &bar, &windows)?;
+        let unusable = |what| VirtioError::Unusable { address, what };
+        device
+            .enable()
+            .map_err(VirtioError::io(address, "switch on access to memory"))?;
+        let negotiated = negotiate(&common, &network, pairs_wanted.max(1)).map_err(unusable)?;
+        let layout = PairLayout::new(negotiated.facts.mtu, negotiated.ring_size, device.scatters());
+        let len = PAIRS_OFFSET + usize::from(negotiated.pairs) * layout.len();
+        let memory = SharedMemory::new(len).map_err(VirtioError::io(address, "make the memory"))?;
+        let mut card = Self {
+            address,
+            common,
+            network,
+            device,
+            windows,
+            memory,
+            layout,
+            facts: negotiated.facts,
+            pairs: negotiated.pairs,
+            doorbells: Vec::new(),
+        };
+        match card.start(&bar, negotiated) {
+            Ok(()) => Ok(card),
+            Err(error) => {
+                card.common.set_status(status::FAILED);
+                Err(error)
+            }
+        }
+    }
+
+    fn start(&mut self, bar: &Bar, negotiated: Negotiated) -> Result<(), VirtioError> {
+        let address = self.address;
+        let bus = self
+            .device
+            .attach(&self.memory)
+            .map_err(VirtioError::io(address, "pin the memory"))?;
+        for pair in 0..self.pairs {
+            let (memory, layout) = (self.part(pair)?, self.layout);
+            let bus = bus.part(self.offset(pair), layout.len());
+            for (place, direction, queue) in [
+                (layout.receive(), Direction::Receive, 2 * pair),
+                (layout.transmit(), Direction::Transmit, 2 * pair + 1),
+            ] {
+                Ring::lay_out(&memory, layout, place, direction, &bus);
+                let doorbell = self
+                    .common
+                    .start_queue(queue, layout.ring_size, ring_addresses(&bus, place));
+                self.doorbells.push(doorbell);
+            }
+            self.refill(pair)?;
+        }
+        let control = negotiated.control.map(|queue| {
+            let addresses = control::addresses(&bus, CONTROL_PAGE);
+            (queue, self.common.start_queue(queue, control::SIZE, addresses))
+        });
+        let running = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK;
+        self.common.set_status(running);
+        let registers = bar.window(self.windows.notify, 2).ok_or(VirtioError::Unusable {
+            address,
+            what: "its doorbells are not where it says",
+        })?;
+        let ring = |queue: u16, doorbell: u16| {
+            let offset = doorbell as usize * self.windows.notify_multiplier as usize;
+            // A doorbell that is not there is not rung.
+            if offset.is_multiple_of(2) && offset + 2 <= self.windows.notify.len as usize {
+                registers.write(offset, 2, queue.into());
+            }
+        };
+        if let Some((queue, doorbell)) = control {
+            control::set_pairs(&self.memory, &bus, CONTROL_PAGE, self.pairs, || ring(queue, doorbell))
+                .map_err(|what| VirtioError::Unusable { address, what })?;
+        }
+        // The device may begin with a ring only after its first doorbell.
+        for (queue, doorbell) in (0..).zip(&self.doorbells) {
+            ring(queue, *doorbell);
+        }
+        Ok(())
+    }
+
+    fn offset(&self, pair: u16) -> usize {
+        PAIRS_OFFSET + usize::from(pair) * self.layout.len()
+    }
+
+    /// Maps the memory of a pair.
+    fn part(&self, pair: u16) -> Result<SharedMemory, VirtioError> {
+        let file = self.memory.file().try_clone_to_owned();
+        file.and_then(|file| SharedMemory::of_file(file, self.offset(pair) as u64, self.layout.len()))
+            .map_err(VirtioError::io(self.address, "map the memory"))
+    }
+
+    /// Gives the card all receive buffers of a pair that it does not have.
+    fn refill(&self, pair: u16) -> Result<(), VirtioError> {
+        let memory = self.part(pair)?;
+        let broken = |what| VirtioError::Broken {
+            address: self.address,
+            what,
+        };
+        let mut ring = Ring::attach(&memory, self.layout, self.layout.receive(), Direction::Receive).map_err(broken)?;
+        for slot in 0..self.layout.slots {
+            if !ring.is_with_card(slot) {
+                ring.post(slot);
+            }
+        }
+        ring.publish();
+        Ok(())
+    }
+
+    /// Takes a pair back from a process that ended: what it received and has not seen is dropped, and the card gets all
+    /// receive buffers. No process may be using the pair.
+    ///
+    /// # Errors
+    /// [`VirtioError::Broken`] where the pair cannot be used any more until the card is opened anew.
+    pub fn take_back(&self, pair: u16) -> Result<(), VirtioError> {
+        self.refill(pair)
+    }
+
+    /// Returns how many queue pairs there are; the first is the owner's.
+    pub const fn pairs(&self) -> u16 {
+        self.pairs
+    }
+
+    /// Returns the way to the card.
+    pub fn route(&self) -> Route {
+        self.device.route()
+    }
+
+    /// Returns the card as an interface, as it is now.
+    pub fn interface(&self) -> Interface {
+        let up = self.network.status() & LINK_UP != 0;
+        interface(self.address, Facts { up, ..self.facts })
+    }
+
+    /// Whether the device says that it cannot go on without a reset, or was reset by another.
+    pub fn has_failed(&self) -> bool {
+        let status = self.common.status();
+        status & status::DRIVER_OK == 0 || status & status::NEEDS_RESET != 0
+    }
+
+    /// Prepares a pair for one process.
+    ///
+    /// # Errors
+    /// [`VirtioError::Io`] when this process has no descriptors left.
+    ///
+    /// # Panics
+    /// For a pair that does not exist.
+    pub fn prepare(&self, pair: u16) -> Result<PreparedPair, VirtioError> {
+        assert!(pair < self.pairs);
+        let address = self.address;
+        let prepare = || -> std::io::Result<_> {
+            let (registers, base, _) = self.device.registers();
+            let doorbell = |queue: u16| {
+                let number = u64::from(self.doorbells[usize::from(queue)]);
+                base + u64::from(self.windows.notify.offset) + number * u64::from(self.windows.notify_multiplier)
+            };
+            Ok(PreparedPair {
+                interface: self.interface(),
+                route: self.route(),
+                place: PairPlace {
+                    layout: self.layout,
+                    memory_offset: self.offset(pair) as u64,
+                    queue: 2 * pair,
+                    doorbells: [doorbell(2 * pair), doorbell(2 * pair + 1)],
+                },
+                memory: self.memory.file().try_clone_to_owned()?,
+                doorbells: registers.try_clone_to_owned()?,
+                keep: duplicate(&self.device.keep())?,
+            })
+        };
+        prepare().map_err(VirtioError::io(address, "hand out a queue pair"))
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        // The device lets go of the memory before it is unmapped and unpinned.
+        self.common.set_status(0);
+    }
+}
+
+fn ring_addresses(bus: &BusAddresses, place: RingPlace) -> QueueAddresses {
+    QueueAddresses {
+        descriptors: bus.of(place.descriptors),
+        available: bus.of(place.available),
+        used: bus.of(place.used),
+    }
+}
+
+fn interface(address: CardAddress, facts: Facts) -> Interface {
+    Interface {
+        name: address.interface_name(),
+        index: address.index(),
+        mac: facts.mac,
+        mtu: facts.mtu,
+        up: facts.up,
+        loopback: false,
+    }
+}
+
+fn registers(
+    address: CardAddress,
+    bar: &Bar,
+    windows: &Windows,
+) -> Result<(Common<MappedRegisters>, Network<MappedRegisters>), VirtioError> {
+    let what = "its registers are not where it says";
+    let missing = || VirtioError::Unusable { address, what };
+    let common = bar.window(windows.common, COMMON_LEN).ok_or_else(missing)?;
+    let network = bar.window(windows.device, NETWORK_LEN).ok_or_else(missing)?;
+    Ok((Common(common), Network(network)))
+}
+
+/// Looks at a card without owning it: its address, MTU and link, whoever drives it.
+///
+/// # Errors
+/// [`VirtioError`]: no such card, with another driver, or no privilege.
+pub fn look_at(address: CardAddress) -> Result<Interface, VirtioError> {
+    let (windows, bar) = match device::route_of(address)? {
+        Route::Uio => uio::look_at(address)?,
+    };
+    let (_, network) = registers(address, &bar, &windows)?;
+    // Which features the device has cannot be asked without disturbing its driver; a card without them has zeros or ones
+    // in place of MTU and status.
+    let mut facts = facts(&network, MTU | STATUS);
+    if facts.mtu > PLAUSIBLE_MTU_MAX {
+        facts.mtu = MTU_DEFAULT;
+    }
+    Ok(interface(address, facts))
+}

@@ -1,0 +1,139 @@
+//! How a device is reached, and how memory gets the addresses by which the device knows it: one implementation for each
+//! way (`uio`).
+
+use std::{
+    fs, io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+use super::{
+    CardAddress, VirtioError,
+    capabilities::{self, Window, Windows},
+    memory::{BusAddresses, SharedMemory},
+    registers::MappedRegisters,
+};
+use crate::mapping::Mapping;
+
+/// PCI's number of the company behind virtio.
+const VENDOR: u32 = 0x1af4;
+/// Network cards of virtio: those that old drivers know, too, and those of virtio 1.0 alone.
+const DEVICES: [u32; 2] = [0x1000, 0x1041];
+
+/// The ways to reach a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The kernel's `uio_pci_generic`: physical addresses, no interrupts, for root alone.
+    Uio,
+}
+
+impl Route {
+    /// Returns the name of the kernel's driver that gives cards to programs this way.
+    pub const fn driver(self) -> &'static str {
+        match self {
+            Self::Uio => "uio_pci_generic",
+        }
+    }
+
+    /// Finds the way by the driver that a card is bound to.
+    pub fn of_driver(driver: &str) -> Option<Self> {
+        [Self::Uio].into_iter().find(|route| route.driver() == driver)
+    }
+
+    /// Whether the card can interrupt a program.
+    pub const fn has_interrupts(self) -> bool {
+        match self {
+            Self::Uio => false,
+        }
+    }
+}
+
+/// A device that this process owns.
+pub(super) trait Device: Send {
+    fn route(&self) -> Route;
+    /// Returns where the device has its registers.
+    fn windows(&self) -> &Windows;
+    /// Returns what the registers are mapped with, from where on, and how many bytes.
+    fn registers(&self) -> (BorrowedFd<'_>, u64, usize);
+    /// Lets the device read and write memory.
+    fn enable(&self) -> io::Result<()>;
+    /// Makes memory known to the device.
+    fn attach(&mut self, memory: &SharedMemory) -> io::Result<BusAddresses>;
+    /// Whether pages that are neighbours here may be anywhere for the device.
+    fn scatters(&self) -> bool;
+    /// Returns what must stay open while the device uses the memory.
+    fn keep(&self) -> Vec<BorrowedFd<'_>>;
+}
+
+/// Returns the driver that a card is bound to.
+///
+/// # Errors
+/// [`VirtioError::NoSuchDevice`], [`VirtioError::NotACard`].
+pub fn driver_of(address: CardAddress) -> Result<Option<String>, VirtioError> {
+    let folder = address.folder();
+    if !folder.exists() {
+        return Err(VirtioError::NoSuchDevice { address });
+    }
+    let number = |name: &str| {
+        let text = fs::read_to_string(folder.join(name)).unwrap_or_default();
+        u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).unwrap_or(0)
+    };
+    let (vendor, device) = (number("vendor"), number("device"));
+    if vendor != VENDOR || !DEVICES.contains(&device) {
+        return Err(VirtioError::NotACard {
+            address,
+            vendor,
+            device,
+        });
+    }
+    let driver = fs::read_link(folder.join("driver")).ok();
+    Ok(driver.and_then(|link| Some(link.file_name()?.to_str()?.to_owned())))
+}
+
+/// Returns the way to reach a card.
+///
+/// # Errors
+/// [`VirtioError::NotBound`]; as [`driver_of`].
+pub fn route_of(address: CardAddress) -> Result<Route, VirtioError> {
+    let driver = driver_of(address)?;
+    let route = driver.as_deref().and_then(Route::of_driver);
+    route.ok_or(VirtioError::NotBound { address, driver })
+}
+
+/// The registers behind a base address register.
+pub(super) struct Bar {
+    mapping: Arc<Mapping>,
+    len: usize,
+}
+
+impl Bar {
+    pub(super) fn new(mapping: Mapping, len: usize) -> Self {
+        Self {
+            mapping: Arc::new(mapping),
+            len,
+        }
+    }
+
+    /// Returns the registers of a window of at least `needed` bytes.
+    pub(super) fn window(&self, window: Window, needed: usize) -> Option<MappedRegisters> {
+        if (window.len as usize) < needed {
+            return None;
+        }
+        MappedRegisters::new(&self.mapping, self.len, window.offset as usize, window.len as usize)
+    }
+}
+
+/// Finds the windows in a configuration space. All of them must be behind one base address register.
+pub(super) fn windows(address: CardAddress, space: &[u8]) -> Result<Windows, VirtioError> {
+    let unusable = |what| VirtioError::Unusable { address, what };
+    let windows = capabilities::find(space).map_err(unusable)?;
+    if windows.common.bar != windows.device.bar || windows.common.bar != windows.notify.bar {
+        return Err(unusable("its registers stand in several places"));
+    }
+    Ok(windows)
+}
+
+/// Duplicates descriptors, for another process.
+pub(super) fn duplicate(fds: &[BorrowedFd<'_>]) -> io::Result<Vec<OwnedFd>> {
+    fds.iter().map(|fd| fd.as_fd().try_clone_to_owned()).collect()
+}

@@ -1,0 +1,35 @@
+//! Cards of virtio 1.0 that a program drives itself, without the kernel (OS-bypass): the card reads and writes the
+//! rings in the program's memory, and sending or receiving a frame costs no system call.
+//!
+//! One process owns a card ([`Card`]): it sets the device up with all its queue pairs and keeps their rings and buffers
+//! in memory that it shares. Other processes get a pair each ([`PreparedPair`]) and drive it alone ([`VirtioPort`]).
+//! What a pair is doing is recorded in its memory, so that the next process can go on where one was killed.
+//!
+//! Why own code: the crate `virtio-drivers` has one queue pair per network card, keeps the state of its rings in the
+//! memory of the process that drives them and maps memory by functions without a device, so that neither a pair of
+//! another process nor one whose process was killed can be driven, nor two cards with an IOMMU each; `virtio-queue` has
+//! the device's side alone. What this module understands of virtio is small: split rings, no merged buffers (a buffer
+//! holds the longest frame, and is lent as one slice), no offloads, flags instead of event indices.
+
+mod address;
+mod capabilities;
+mod card;
+mod control;
+mod device;
+mod doorbells;
+mod error;
+mod layout;
+mod memory;
+mod port;
+mod prepared;
+mod registers;
+mod ring;
+mod uio;
+
+pub use address::CardAddress;
+pub use card::{Card, PAIRS_MAX, look_at};
+pub use device::{Route, driver_of, route_of};
+pub use error::VirtioError;
+pub use layout::PairLayout;
+pub use port::{CardFaults, VirtioPort};
+pub use prepared::{PairPlace, PreparedPair};

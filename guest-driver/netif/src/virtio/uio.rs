@@ -1,0 +1,186 @@
+//! Route A: a card that is bound to `uio_pci_generic`, without an IOMMU. Its registers are mapped through sysfs, and it
+//! knows memory by physical addresses. Only root can do that, and whoever has a ring of the card reaches all memory.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+    path::PathBuf,
+};
+
+use libc::xdp_umem_reg;
+use rustix::{
+    fs::{FlockOperation, flock},
+    net::{AddressFamily, SocketFlags, SocketType, socket_with},
+};
+
+use super::{
+    CardAddress, Route, VirtioError,
+    capabilities::Windows,
+    device::{self, Bar, Device},
+    layout::PAGE,
+    memory::{BusAddresses, SharedMemory},
+};
+use crate::{mapping::Mapping, socket_options::set_option_of};
+
+/// Bytes of a configuration space with all capabilities of PCI.
+const CONFIGURATION_LEN: usize = 256;
+/// Bytes of it that everybody may read.
+const PUBLIC_LEN: usize = 64;
+/// The command register, and its bits for memory and for access to memory by the device.
+const COMMAND: u64 = 4;
+const MEMORY: u16 = 1 << 1;
+const MASTER: u16 = 1 << 2;
+/// In an entry of the kernel's page map: the page is there, and its number.
+const PRESENT: u64 = 1 << 63;
+const NUMBER: u64 = (1 << 55) - 1;
+
+/// A card with `uio_pci_generic`.
+pub(super) struct Uio {
+    /// Locked by whoever drives the card.
+    configuration: File,
+    /// As long as it is open in some process the device reaches memory; the kernel ends that with the last one.
+    uio: OwnedFd,
+    windows: Windows,
+    registers: File,
+    registers_len: usize,
+    /// Sockets that keep memory where it is.
+    pins: Vec<OwnedFd>,
+}
+
+impl Uio {
+    /// Opens a card, to drive it alone.
+    pub(super) fn open(address: CardAddress) -> Result<Self, VirtioError> {
+        let configuration = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(address.folder().join("config"))
+            .map_err(VirtioError::io(address, "open the PCI configuration"))?;
+        match flock(&configuration, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(VirtioError::InUse { address }),
+            Err(error) => return Err(VirtioError::io(address, "lock the PCI configuration")(error)),
+        }
+        let uio = open_uio(address).map_err(VirtioError::io(address, "open the uio device"))?;
+        let windows = read_windows(address, &configuration)?;
+        let (registers, registers_len) = open_registers(address, windows.common.bar, true)?;
+        Ok(Self {
+            configuration,
+            uio,
+            windows,
+            registers,
+            registers_len,
+            pins: Vec::new(),
+        })
+    }
+}
+
+fn open_uio(address: CardAddress) -> io::Result<OwnedFd> {
+    let mut entries = fs::read_dir(address.folder().join("uio"))?;
+    let entry = entries.next().ok_or(io::ErrorKind::NotFound)??;
+    let path = PathBuf::from("/dev").join(entry.file_name());
+    Ok(OpenOptions::new().read(true).write(true).open(path)?.into())
+}
+
+fn read_windows(address: CardAddress, configuration: &File) -> Result<Windows, VirtioError> {
+    let mut space = vec![0; CONFIGURATION_LEN];
+    let len = configuration
+        .read_at(&mut space, 0)
+        .map_err(VirtioError::io(address, "read the PCI configuration"))?;
+    if len <= PUBLIC_LEN {
+        return Err(VirtioError::NoPrivilege { address });
+    }
+    device::windows(address, &space[..len])
+}
+
+fn open_registers(address: CardAddress, bar: u8, write: bool) -> Result<(File, usize), VirtioError> {
+    let open = || -> io::Result<_> {
+        let path = address.folder().join(format!("resource{bar}"));
+        let file = OpenOptions::new().read(true).write(write).open(path)?;
+        let len = file.metadata()?.len() as usize;
+        Ok((file, len))
+    };
+    open().map_err(VirtioError::io(address, "open the registers"))
+}
+
+/// Maps the registers of a card that another process may be driving, to read them.
+pub(super) fn look_at(address: CardAddress) -> Result<(Windows, Bar), VirtioError> {
+    let configuration =
+        File::open(address.folder().join("config")).map_err(VirtioError::io(address, "open the PCI configuration"))?;
+    let windows = read_windows(address, &configuration)?;
+    let (registers, len) = open_registers(address, windows.common.bar, false)?;
+    let mapping = Mapping::readable(registers.as_fd(), len).map_err(VirtioError::io(address, "map the registers"))?;
+    Ok((windows, Bar::new(mapping, len)))
+}
+
+impl Device for Uio {
+    fn route(&self) -> Route {
+        Route::Uio
+    }
+
+    fn windows(&self) -> &Windows {
+        &self.windows
+    }
+
+    fn registers(&self) -> (BorrowedFd<'_>, u64, usize) {
+        (self.registers.as_fd(), 0, self.registers_len)
+    }
+
+    fn enable(&self) -> io::Result<()> {
+        let mut command = [0; 2];
+        self.configuration.read_exact_at(&mut command, COMMAND)?;
+        let command = u16::from_le_bytes(command) | MEMORY | MASTER;
+        self.configuration.write_all_at(&command.to_le_bytes(), COMMAND)
+    }
+
+    fn attach(&mut self, memory: &SharedMemory) -> io::Result<BusAddresses> {
+        self.pins.push(pin(memory)?);
+        physical(memory).map(BusAddresses::scattered)
+    }
+
+    fn scatters(&self) -> bool {
+        true
+    }
+
+    fn keep(&self) -> Vec<BorrowedFd<'_>> {
+        let pins = self.pins.iter().map(AsFd::as_fd);
+        [self.uio.as_fd()].into_iter().chain(pins).collect()
+    }
+}
+
+/// Keeps the pages of memory where they are, as long as the descriptor that comes back is open anywhere. Locked memory
+/// (`mlock`) stays present, but the kernel still moves its pages when it looks for contiguous memory; pages that are
+/// registered for AF_XDP are pinned.
+fn pin(memory: &SharedMemory) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    // SAFETY: plain data for which all zeros are valid.
+    let mut register: xdp_umem_reg = unsafe { std::mem::zeroed() };
+    register.addr = memory.base().as_ptr() as u64;
+    register.len = memory.len() as u64;
+    register.chunk_size = PAGE as u32;
+    set_option_of(socket.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &register)?;
+    Ok(socket)
+}
+
+/// Returns the physical addresses of the pages of memory.
+fn physical(memory: &SharedMemory) -> io::Result<Vec<u64>> {
+    let map = File::open("/proc/self/pagemap")?;
+    let first = memory.base().as_ptr() as u64 / PAGE as u64;
+    let mut entries = vec![0; memory.len() / PAGE * 8];
+    map.read_exact_at(&mut entries, first * 8)?;
+    let entries = entries
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|bytes| u64::from_ne_bytes(*bytes));
+    entries
+        .map(|entry| match entry & NUMBER {
+            // Without the privilege the kernel says 0.
+            number if entry & PRESENT != 0 && number != 0 => Ok(number * PAGE as u64),
+            _ => Err(io::ErrorKind::PermissionDenied.into()),
+        })
+        .collect()
+}
