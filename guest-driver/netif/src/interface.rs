@@ -9,7 +9,10 @@ use std::{
 use ether::MacAddr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::{NetifError, egress};
+use crate::{
+    NetifError, egress,
+    virtio::{self, CardAddress},
+};
 
 /// Asks for [`DriverInfo`] (linux/ethtool.h).
 const ETHTOOL_GDRVINFO: u32 = 3;
@@ -41,11 +44,15 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Looks `name` up; it must exist and carry Ethernet frames.
+    /// Looks `name` up; it must exist and carry Ethernet frames. A card that programs drive themselves is named by its
+    /// place, as in `virtio:0000:00:04.0`.
     ///
     /// # Errors
-    /// [`NetifError::NoSuchInterface`], [`NetifError::NotEthernet`], [`NetifError::Io`].
+    /// [`NetifError::NoSuchInterface`], [`NetifError::NotEthernet`], [`NetifError::Virtio`], [`NetifError::Io`].
     pub fn find(name: &str) -> Result<Self, NetifError> {
+        if let Some(card) = CardAddress::of_interface(name)? {
+            return Ok(virtio::look_at(card)?);
+        }
         // Any socket answers these requests; a local one exists on every kernel.
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
             .map_err(NetifError::io("open a socket"))?;
@@ -89,6 +96,11 @@ impl Interface {
         })
     }
 
+    /// Returns the place of the card where it is one that programs drive themselves.
+    pub fn card(&self) -> Option<CardAddress> {
+        CardAddress::of_index(self.index)
+    }
+
     /// Returns the length of the longest frame in bytes.
     pub const fn frame_len_max(&self) -> usize {
         self.mtu.saturating_add(ether::ETHERNET_HEADER_LEN)
@@ -97,6 +109,9 @@ impl Interface {
     /// Returns the name of the driver behind the interface, such as `virtio_net` or `veth`; `None` if it does not say
     /// or is gone.
     pub fn driver(&self) -> Option<String> {
+        if let Some(card) = self.card() {
+            return virtio::driver_of(card).ok().flatten();
+        }
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
         let mut info = DriverInfo {
             command: ETHTOOL_GDRVINFO,
@@ -116,7 +131,11 @@ impl Interface {
 
     /// Returns the NUMA node of the card behind the interface, if it has one.
     pub fn numa_node(&self) -> Option<u32> {
-        let text = fs::read_to_string(format!("/sys/class/net/{}/device/numa_node", self.name)).ok()?;
+        let path = match self.card() {
+            Some(card) => card.folder().join("numa_node"),
+            None => format!("/sys/class/net/{}/device/numa_node", self.name).into(),
+        };
+        let text = fs::read_to_string(path).ok()?;
         // The kernel has -1 for a card that is as near to all.
         text.trim().parse().ok()
     }
@@ -127,7 +146,8 @@ impl Interface {
     /// # Errors
     /// The kernel's error; [`io::ErrorKind::InvalidData`] for an answer of an unknown form.
     pub fn has_no_queue(&self) -> io::Result<bool> {
-        Ok(!self.loopback && egress::has_no_queue(self.index)?)
+        // Nothing of the kernel is on the way of a card that programs drive themselves, and no socket either.
+        Ok(!self.loopback && self.card().is_none() && egress::has_no_queue(self.index)?)
     }
 
     /// Whether a frame passes nothing at all: no queueing discipline, and no program that listens to all that the
@@ -144,6 +164,9 @@ impl Interface {
     /// # Errors
     /// As [`Interface::find`].
     pub fn find_by_index(index: i32) -> Result<Self, NetifError> {
+        if let Some(card) = CardAddress::of_index(index) {
+            return Ok(virtio::look_at(card)?);
+        }
         let mut name = [0u8; libc::IFNAMSIZ];
         // SAFETY: the buffer has the length that the call demands.
         let found = unsafe { libc::if_indextoname(index as libc::c_uint, name.as_mut_ptr().cast()) };

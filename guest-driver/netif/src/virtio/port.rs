@@ -43,7 +43,7 @@ pub struct CardFaults {
 pub struct VirtioPort {
     interface: Interface,
     route: Route,
-    ether_types: [Option<EtherType>; 2],
+    ether_type: EtherType,
     receive: Ring,
     transmit: Ring,
     memory: SharedMemory,
@@ -59,6 +59,7 @@ pub struct VirtioPort {
     broken: Option<&'static str>,
     timer: OwnedFd,
     pause: Duration,
+    pause_max: Duration,
     counters: NetifCounters,
     impossible_lengths: u64,
     /// What must stay open while the card uses the memory.
@@ -103,7 +104,7 @@ impl VirtioPort {
             free: (0..layout.slots).filter(|slot| !transmit.is_with_card(*slot)).collect(),
             interface,
             route,
-            ether_types: [Some(ether_type), None],
+            ether_type,
             receive,
             transmit,
             memory,
@@ -114,6 +115,7 @@ impl VirtioPort {
             broken: None,
             timer,
             pause: PAUSE_MIN,
+            pause_max: PAUSE_MAX,
             counters: NetifCounters::default(),
             impossible_lengths: 0,
             _keep: keep,
@@ -127,14 +129,25 @@ impl VirtioPort {
         Ok(port)
     }
 
-    /// Lets frames of another EtherType through, besides those the port was made for; `None`: no longer.
-    pub fn also_receive(&mut self, ether_type: Option<EtherType>) {
-        self.ether_types[1] = ether_type;
+    /// Receives frames of another EtherType from now on; those that are there already and are of the former one are
+    /// skipped.
+    pub fn set_ether_type(&mut self, ether_type: EtherType) {
+        self.ether_type = ether_type;
+    }
+
+    /// Limits the pauses between two looks at the ring while nothing comes; 4 ms by default, at most a second.
+    pub fn limit_pause(&mut self, pause_max: Duration) {
+        self.pause_max = pause_max.min(Duration::from_millis(999));
     }
 
     /// Returns the card as an interface, as it was when the pair was prepared.
     pub const fn interface(&self) -> &Interface {
         &self.interface
+    }
+
+    /// Returns how many bytes of frames wait in the receive ring at most.
+    pub fn receive_len(&self) -> usize {
+        self.place.layout.receive_len()
     }
 
     /// Returns the way to the card.
@@ -153,6 +166,17 @@ impl VirtioPort {
     fn publish_receive(&mut self) {
         self.receive.publish();
         if self.receive.wants_doorbell() {
+            self.doorbells.ring(0, self.place.queue);
+        }
+    }
+
+    /// Rings for what the card may have missed.
+    #[inline]
+    fn ring_late(&mut self) {
+        if self.transmit.wants_late_doorbell() {
+            self.doorbells.ring(1, self.place.queue + 1);
+        }
+        if self.receive.wants_late_doorbell() {
             self.doorbells.ring(0, self.place.queue);
         }
     }
@@ -205,7 +229,7 @@ impl VirtioPort {
         // SAFETY: the card has just given the slot back (`take_used`), and it is not posted before this returns.
         let header = unsafe { self.memory.slot(at, ETHERNET_HEADER_LEN) };
         let (mac, kind) = (&header[..6], EtherType(u16::from_be_bytes([header[12], header[13]])));
-        self.ether_types.contains(&Some(kind)) && (mac[0] & 1 != 0 || *mac == self.interface.mac.0)
+        kind == self.ether_type && (mac[0] & 1 != 0 || *mac == self.interface.mac.0)
     }
 
     /// Takes transmit slots back that the card is done with.
@@ -240,7 +264,7 @@ impl VirtioPort {
                 tv_nsec: self.pause.subsec_nanos().into(),
             },
         };
-        self.pause = (2 * self.pause).min(PAUSE_MAX);
+        self.pause = (2 * self.pause).min(self.pause_max);
         // It also takes back that the timer has run out.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
@@ -275,6 +299,7 @@ impl Netif for VirtioPort {
     fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError> {
         self.give_back();
         let Some((slot, len)) = self.find()? else {
+            self.ring_late();
             return Ok(None);
         };
         self.found = None;
@@ -335,6 +360,7 @@ impl Netif for VirtioPort {
     ) -> Result<Wake, NetifError> {
         self.give_back();
         loop {
+            self.ring_late();
             let ready = self.is_ready(interest)?;
             let now = Instant::now();
             if stop.is_none() && (ready || deadline <= now) {

@@ -7,6 +7,9 @@
 //!
 //! Notifications are suppressed by flags, not by event indices: a flag is exact for a driver that polls for ever, and a
 //! ring whose driver is gone stays quiet.
+//!
+//! Whether the card polls is looked at behind a full barrier, and again until the card has taken what was published:
+//! QEMU before 8.0 leaves barriers out when it emulates a single processor, so that the first look may be too early.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -64,6 +67,8 @@ pub(super) struct Ring {
     /// The slots that the card has, as this process knows it: the record can be written by others.
     with_card: [bool; RING_SIZE_MAX as usize],
     count_with_card: u16,
+    /// The doorbell was not rung for what was published last, and the card may have stopped polling before it saw that.
+    is_unsure: bool,
     /// Used entries that named no slot that the card has. Such slots stay with the card.
     lies: u32,
 }
@@ -131,6 +136,7 @@ impl Ring {
             seen: half(place.record + SEEN),
             with_card: [false; RING_SIZE_MAX as usize],
             count_with_card: 0,
+            is_unsure: false,
             lies: u32::from_le(memory.word(place.record + LIES).load(Ordering::Relaxed)),
         };
         for slot in 0..layout.slots {
@@ -276,11 +282,32 @@ impl Ring {
             .store(self.published.to_le(), Ordering::Release);
     }
 
-    /// Whether the card wants its doorbell rung for what was published.
+    /// Whether the card wants its doorbell rung for what was published; then it is to be rung.
     #[inline]
-    pub(super) fn wants_doorbell(&self) -> bool {
+    pub(super) fn wants_doorbell(&mut self) -> bool {
         // The card says that it polls no more, then looks at the index; this side published it and now looks at the flag.
         fence(Ordering::SeqCst);
+        let wants = self.card_sleeps();
+        self.is_unsure = !wants;
+        wants
+    }
+
+    /// Whether the doorbell is to be rung after all for what was published. To be asked now and then.
+    #[inline]
+    pub(super) fn wants_late_doorbell(&mut self) -> bool {
+        self.is_unsure && self.is_late()
+    }
+
+    fn is_late(&mut self) -> bool {
+        let used = u16::from_le(self.memory.half(self.place.used + 2).load(Ordering::Relaxed));
+        let wants = used != self.published && self.card_sleeps();
+        // Only a transmit ring is ever used up; in a receive ring, a card that polls has seen the index by now.
+        self.is_unsure = used != self.published && !wants && self.direction == Direction::Transmit;
+        wants
+    }
+
+    #[inline]
+    fn card_sleeps(&self) -> bool {
         u16::from_le(self.memory.half(self.place.used).load(Ordering::Relaxed)) & NO_NOTIFY == 0
     }
 
