@@ -14,7 +14,7 @@ use mxoe::{
     engine::{DataPath, DataPathChoice},
     wire::Preset,
 };
-use netif::{AfPacket, Interface, PreparedDirect, PreparedSocket};
+use netif::{AfPacket, Interface, Netif, PreparedDirect, PreparedSocket, VirtioPort, virtio::PreparedPair};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::{Shutdown, shutdown},
@@ -23,7 +23,7 @@ use rustix::{
 
 use crate::{
     BoardStatus, CounterPage, First, OmxdError, PeerTable, Place, QuarantinedSocket, fd_quarantine, first,
-    protocol::{self, Opened, Received, Refusal, Reply, Request, Visit},
+    protocol::{self, Opened, QueuePair, Received, Refusal, Reply, Request, Visit},
     reach::{self, ANSWER_LIMIT, OPEN_LIMIT, Reached, START_LIMIT, START_PAUSE},
 };
 
@@ -51,7 +51,9 @@ pub struct OpenedEndpoint {
     /// Its number.
     pub endpoint: u8,
     /// The port on which its frames arrive.
-    pub port: AfPacket,
+    pub port: Box<dyn Netif + Send>,
+    /// Bytes of frames that wait there at most, where that differs from what an endpoint usually has.
+    pub receive_len: Option<usize>,
     /// The interface's peers.
     pub table: PeerTable,
     /// Sizes on the wire.
@@ -288,6 +290,27 @@ impl Session {
         }
     }
 
+    /// Makes the port of an endpoint that has a queue pair of a card.
+    fn take_pair(
+        opened: &Opened,
+        pair: &QueuePair,
+        table: &PeerTable,
+        memory: OwnedFd,
+        fds: impl IntoIterator<Item = OwnedFd>,
+    ) -> Result<VirtioPort, OmxdError> {
+        let (route, place) = pair.place().ok_or(OmxdError::Protocol)?;
+        let mut fds = fds.into_iter();
+        let prepared = PreparedPair {
+            interface: opened.interface(table.own_mac()),
+            route,
+            place,
+            memory,
+            doorbells: fds.next().ok_or(OmxdError::Protocol)?,
+            keep: fds.collect(),
+        };
+        Ok(VirtioPort::from_prepared(prepared, EtherType(opened.ether_type))?)
+    }
+
     fn take(opened: &Opened, mut fds: Vec<OwnedFd>) -> Result<OpenedEndpoint, OmxdError> {
         let direct = match opened.direct_part {
             None => None,
@@ -303,6 +326,13 @@ impl Session {
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(OmxdError::Protocol);
         let (socket, table, visits, counters) = (next()?, next()?, next()?, next()?);
+        let table = PeerTable::map(File::from(table))?;
+        if let Some(pair) = &opened.queue_pair {
+            let port = Self::take_pair(opened, pair, &table, socket, fds)?;
+            let receive_len = Some(port.receive_len());
+            let data_path = DataPathChoice::Fixed(DataPath::WithMessages);
+            return Self::opened(opened, Box::new(port), receive_len, table, data_path, visits, counters);
+        }
         let (mut bulk, mut sink) = (fds.next(), fds.next());
         if opened.rest_socket && sink.is_none() {
             sink = bulk.take();
@@ -313,7 +343,6 @@ impl Session {
         } else {
             DataPathChoice::Fixed(first(bulk.is_some()))
         };
-        let table = PeerTable::map(File::from(table))?;
         let port = AfPacket::from_prepared(PreparedSocket {
             interface: opened.interface(table.own_mac()),
             layout: opened.layout(),
@@ -322,9 +351,22 @@ impl Session {
             sink,
             direct,
         })?;
+        Self::opened(opened, Box::new(port), None, table, data_path, visits, counters)
+    }
+
+    fn opened(
+        opened: &Opened,
+        port: Box<dyn Netif + Send>,
+        receive_len: Option<usize>,
+        table: PeerTable,
+        data_path: DataPathChoice,
+        visits: OwnedFd,
+        counters: OwnedFd,
+    ) -> Result<OpenedEndpoint, OmxdError> {
         Ok(OpenedEndpoint {
             endpoint: opened.endpoint,
             port,
+            receive_len,
             table,
             preset: opened.preset.parse().map_err(|_| OmxdError::Protocol)?,
             board_name: opened.board_name.clone(),

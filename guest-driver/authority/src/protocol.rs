@@ -9,7 +9,10 @@ use std::{
 };
 
 use ether::EtherType;
-use netif::{Interface, PreparedSocket, RingLayout};
+use netif::{
+    Interface, PreparedSocket, RingLayout,
+    virtio::{PairLayout, PairPlace, Route},
+};
 use rustix::{
     io::Errno,
     net::{
@@ -277,6 +280,64 @@ pub struct Opened {
     /// endpoint.
     #[serde(default)]
     pub direct_part: Option<u32>,
+    /// The endpoint has a queue pair of a card instead of packet sockets. The card's memory comes in place of the packet socket, and
+    /// behind the memory for counters what the doorbells are mapped with, and what must stay open.
+    #[serde(default)]
+    pub queue_pair: Option<QueuePair>,
+}
+
+/// A queue pair of a card, without its descriptors.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QueuePair {
+    /// The kernel's driver through which the card is reached.
+    pub driver: String,
+    /// Entries of each ring.
+    pub ring_size: u16,
+    /// Slots of each ring.
+    pub slots: u16,
+    /// Descriptors of each slot.
+    pub pieces: u16,
+    /// Bytes of a slot.
+    pub slot_len: u32,
+    /// Where the pair's memory begins in the card's, in bytes.
+    pub memory_offset: u64,
+    /// The number of its receive queue.
+    pub queue: u16,
+    /// Where its doorbells are, in bytes.
+    pub doorbells: [u64; 2],
+}
+
+impl QueuePair {
+    /// Describes where a prepared pair is.
+    pub fn new(route: Route, place: PairPlace) -> Self {
+        Self {
+            driver: route.driver().to_owned(),
+            ring_size: place.layout.ring_size,
+            slots: place.layout.slots,
+            pieces: place.layout.pieces,
+            slot_len: place.layout.slot_len,
+            memory_offset: place.memory_offset,
+            queue: place.queue,
+            doorbells: place.doorbells,
+        }
+    }
+
+    /// Returns where the pair is; `None` for a way to a card that is not known here.
+    pub fn place(&self) -> Option<(Route, PairPlace)> {
+        let layout = PairLayout {
+            ring_size: self.ring_size,
+            slots: self.slots,
+            pieces: self.pieces,
+            slot_len: self.slot_len,
+        };
+        let place = PairPlace {
+            layout,
+            memory_offset: self.memory_offset,
+            queue: self.queue,
+            doorbells: self.doorbells,
+        };
+        Some((Route::of_driver(&self.driver)?, place))
+    }
 }
 
 const fn ether_type_by_default() -> u16 {

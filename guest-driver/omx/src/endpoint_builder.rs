@@ -123,15 +123,8 @@ impl<'a> EndpointBuilder<'a> {
         let session = Arc::new(Mutex::new(session));
         let mac = opened.table.own_mac();
         let peers = EndpointPeers::Shared(SharedPeers::new(opened.table, Arc::clone(&session)));
-        let mut this = Self::new(
-            options,
-            opened.endpoint,
-            opened.preset,
-            Box::new(opened.port),
-            peers,
-            mac,
-        )?;
-        this.config.limits = EndpointOptions::limits(RING_LEN, opened.preset);
+        let mut this = Self::new(options, opened.endpoint, opened.preset, opened.port, peers, mac)?;
+        this.config.limits = EndpointOptions::limits(opened.receive_len.unwrap_or(RING_LEN), opened.preset);
         this.config.limits.zombies = options.early_completed_max;
         this.config.timing.pull_queue_ns_max = opened.pull_queue_ns_max;
         this.config.dialect = this.config.dialect.with_ether_type(opened.ether_type);

@@ -44,7 +44,7 @@ pub(crate) fn choose_preset(interface: &Interface, wanted: Option<Preset>) -> Re
 /// ms, half of it or less with 20 ms and more (five runs each).
 pub(crate) fn pull_queue_ns_max(driver: Option<&str>) -> u64 {
     match driver {
-        Some("virtio_net") => 50_000_000,
+        Some("virtio_net" | "uio_pci_generic" | "vfio-pci") => 50_000_000,
         _ => Timing::DEFAULT.pull_queue_ns_max,
     }
 }
