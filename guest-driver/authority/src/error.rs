@@ -94,6 +94,14 @@ pub enum OmxdError {
         /// The system's reason.
         source: io::Error,
     },
+    /// The card behind the interface does not do what endpoints need.
+    #[error("{interface}: {sentence}")]
+    Card {
+        /// The interface.
+        interface: String,
+        /// What it does not do.
+        sentence: String,
+    },
     /// A message of the other side makes no sense.
     #[error("the other side of omxd's socket speaks another version; install programs and daemon of the same one")]
     Protocol,

@@ -3,7 +3,6 @@
 
 use std::{
     fs,
-    io::IoSlice,
     os::fd::{BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
@@ -14,7 +13,7 @@ use mxoe::{
     engine::Lost,
     wire::{Dialect, Preset, RAW_FRAME_LEN_MAX, Sizes},
 };
-use netif::{AfPacket, AfPacketOptions, Interface, Netif, NetifError, SharedLookup};
+use netif::{Interface, NetifError, SharedLookup};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     net::sockopt,
@@ -22,12 +21,13 @@ use rustix::{
 use weft_authority::{ENDPOINTS, OmxdError, OpenEndpoint, PEERS, PeerTableWriter, Place, next_word, set_up};
 
 use crate::{
+    card::{Pairs, endpoints_of},
     counters::BoardCounters,
     cpu_latency::CpuLatency,
     direct::DirectTransmit,
     endpoints::Endpoints,
-    filter,
     marks::{CardMarks, Frames},
+    own_port::{OWN_RING_LEN, OwnPort},
     owners,
     pairing::Pairing,
     setup::{begin_serial, choose_preset, cut_name, default_board_name, group_id, listen_at, own_table},
@@ -41,9 +41,7 @@ use clients::{CONNECTIONS_MAX, Connection};
 
 /// Frames handled before clients get their turn.
 const FRAMES_PER_TURN: usize = 64;
-/// Ring of the authority's own socket, in bytes: a few hundred queries and stray frames.
-const OWN_RING_LEN: usize = 512 << 10;
-/// Turns after which such a ring is empty, whatever it had: a slot is as long as the shortest longest frame of any preset.
+/// Turns after which the ring of the authority's own socket is empty, whatever it had: a slot is as long as the shortest longest frame of any preset.
 const OWN_RING_TURNS: usize = OWN_RING_LEN / Sizes::NATIVE_FRAME_LEN_MIN as usize / FRAMES_PER_TURN;
 /// The interface is checked this often: whether it is there, and what it is called.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -168,7 +166,9 @@ impl State {
 pub struct Daemon {
     options: DaemonOptions,
     board: Board,
-    port: AfPacket,
+    port: OwnPort,
+    /// What a card does for endpoints that drive it themselves.
+    pairs: Pairs,
     shares: Option<Sharing>,
     listener: OwnedFd,
     table: PeerTableWriter,
@@ -263,9 +263,10 @@ impl Daemon {
         let begin = Instant::now();
         let authority = new_authority(&options, &interface, preset, &board_name, &mut table);
         let program_of = |endpoint| owners::read(table.private_file(), endpoint);
-        let endpoints =
-            Endpoints::new(table.table().open_endpoints(), Time::ZERO, program_of).at_most(options.endpoints_max);
-        let port = open_port(&interface.name, options.ether_type, endpoints.open())?;
+        let endpoints = Endpoints::new(table.table().open_endpoints(), Time::ZERO, program_of);
+        let mut port = OwnPort::open(&interface, options.ether_type, endpoints.open())?;
+        let pairs = port.card().map_or(u8::MAX, |own| endpoints_of(own.card.pairs()));
+        let endpoints = endpoints.at_most(options.endpoints_max.min(pairs));
         if !options.on_demand {
             set_up::mark(&place, interface.mac)?;
         }
@@ -284,6 +285,7 @@ impl Daemon {
                 name: board_name,
             },
             port,
+            pairs: Pairs::default(),
             shares: None,
             listener,
             table,
@@ -306,7 +308,7 @@ impl Daemon {
         let ended = self.endpoints.expire_ended();
         self.forget_endpoints(&ended);
         if self.board.interface.up {
-            self.latency.card.ask(&self.board.interface.name, self.frames())?;
+            self.ask_card()?;
         }
         loop {
             let more_frames = self.handle_frames();
@@ -315,7 +317,7 @@ impl Daemon {
             if self.is_over() {
                 return Ok(());
             }
-            let timeout = if more_frames {
+            let timeout = if more_frames || self.port.is_ready() {
                 Duration::ZERO
             } else {
                 self.sleep_at_most()
@@ -377,6 +379,20 @@ impl Daemon {
             return true;
         }
         false
+    }
+
+    /// Asks the card what it can do, and tells it what endpoints need.
+    fn ask_card(&mut self) -> Result<(), OmxdError> {
+        let frames = self.frames();
+        let name = &self.board.interface.name;
+        match self.port.card() {
+            Some(own) => {
+                let state = self.pairs.begin(own, frames);
+                self.latency.card.found(name, state);
+                Ok(())
+            }
+            None => self.latency.card.ask(name, frames),
+        }
     }
 
     const fn frames(&self) -> Frames {
@@ -466,7 +482,7 @@ impl Daemon {
                 tracing::info!(interface = seen.name, up = seen.up, "the interface was switched");
                 if seen.up {
                     // The program that emulates the card may have been restarted.
-                    if let Err(error) = self.latency.card.ask(&seen.name, self.frames()) {
+                    if let Err(error) = self.ask_card() {
                         tracing::warn!("{error}; the card was not asked about marks");
                     }
                 }
@@ -495,7 +511,7 @@ impl Daemon {
         let mut frame = [0; RAW_FRAME_LEN_MAX];
         while let Some(len) = self.authority.poll_transmit(&self.table, &mut frame) {
             // If the port refuses it or it is lost, it is repeated when the other host asks again.
-            let _ = self.port.send(&[IoSlice::new(&frame[..len])]);
+            let _ = self.port.send(&frame[..len]);
         }
     }
 
@@ -503,8 +519,12 @@ impl Daemon {
         let open = self.endpoints.open();
         self.table.set_open_endpoints(open);
         // The old filter lets through more or less than the new one; what is for an open endpoint is left alone anyway.
-        if let Err(error) = self.port.set_filter(&filter::for_authority(open)) {
+        if let Err(error) = self.port.set_open(open) {
             tracing::warn!("{error}; the filter of omxd's socket stays as it was");
+        }
+        let frames = self.frames();
+        if let Some(own) = self.port.card() {
+            self.pairs.keep(own, open, frames);
         }
         self.renew_port();
         self.check_egress();
@@ -532,17 +552,6 @@ struct Sharing {
     endpoint: u8,
     connection: u64,
     _lookup: SharedLookup,
-}
-
-/// Opens the authority's own port, for all frames that are not for the endpoints in `open`.
-fn open_port(interface: &str, ether_type: EtherType, open: u32) -> Result<AfPacket, NetifError> {
-    let own_ring = AfPacketOptions {
-        ring_len: OWN_RING_LEN,
-        ..AfPacketOptions::default()
-    };
-    let port = AfPacket::open(interface, ether_type, &own_ring)?;
-    port.set_filter(&filter::for_authority(open))?;
-    Ok(port)
 }
 
 impl Drop for Daemon {

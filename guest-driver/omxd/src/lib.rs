@@ -4,6 +4,7 @@
 //!
 //! [`Daemon`] is the authority, [`Arguments`] its command line. Programs reach it through the crate `weft-authority`.
 
+mod card;
 mod cli;
 mod counters;
 mod cpu_latency;
@@ -13,6 +14,7 @@ mod endpoints;
 mod ether_type;
 mod filter;
 mod marks;
+mod own_port;
 mod owners;
 mod pairing;
 mod setup;

@@ -14,7 +14,7 @@ use firmware::{
     CoalescingChange, SteeringChange, SteeringMode,
     control::{Reply, Request, ability},
 };
-use netif::{AfPacket, AfPacketOptions};
+use netif::{AfPacket, AfPacketOptions, Netif};
 use weft_authority::OmxdError;
 use weft_card_control::{CONTROL_RING_LEN, Card, CardError};
 
@@ -111,7 +111,7 @@ impl CardMarks {
         let state = self.state.clone();
         let name = interface.to_owned();
         let ask = move || {
-            let found = match arrange(&name, frames, &stop) {
+            let found = match arrange_by_socket(&name, frames, &stop) {
                 Ok(found) => found,
                 // The authority ends, or asks again.
                 Err(CardError::Interrupted) => return *lock(&state) = before,
@@ -129,6 +129,16 @@ impl CardMarks {
             .map_err(OmxdError::io("start a thread"))?;
         self.asking = Some((stopper, thread));
         Ok(())
+    }
+
+    /// Notes what the card was found to do by whom that asked it.
+    pub(crate) fn found(&mut self, interface: &str, state: CardState) {
+        self.leave();
+        let mut known = lock(&self.state);
+        if *known != state {
+            tracing::info!(interface, "card: {state}");
+        }
+        *known = state;
     }
 
     pub(crate) fn state(&self) -> CardState {
@@ -155,13 +165,17 @@ fn lock(state: &Mutex<CardState>) -> std::sync::MutexGuard<'_, CardState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn arrange(interface: &str, frames: Frames, stop: &UnixStream) -> Result<CardState, CardError> {
+fn arrange_by_socket(interface: &str, frames: Frames, stop: &UnixStream) -> Result<CardState, CardError> {
     let options = AfPacketOptions {
         ring_len: CONTROL_RING_LEN,
         ..AfPacketOptions::default()
     };
     let mut port = AfPacket::open(interface, EtherType::CARD_CONTROL, &options)?;
-    let mut card = Card::new(&mut port, stop.as_fd());
+    arrange(&mut Card::new(&mut port, stop.as_fd()), frames)
+}
+
+/// Says hello to a card, and has it check marks and steer by endpoint as far as it can.
+pub(crate) fn arrange(card: &mut Card<'_, impl Netif>, frames: Frames) -> Result<CardState, CardError> {
     let abilities = card.hello()?;
     let queues = abilities.queue_pairs;
     let needed = ability::COALESCING | ability::MARKS;

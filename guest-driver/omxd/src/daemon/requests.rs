@@ -7,16 +7,18 @@ use ether::MacAddr;
 use mxoe::engine::Peers;
 use netif::{
     AfPacket, AfPacketOptions, Instruction, Interface, NetifError, PreparedDirect, PreparedSocket, RingLayout,
+    virtio::PreparedPair,
 };
 
-use super::{Daemon, OWN_RING_TURNS, Sharing, open_port};
+use super::{Daemon, OWN_RING_TURNS, Sharing};
 use weft_authority::{
     BoardStatus, OmxdError, OpenEndpoint, RAW_ENDPOINT,
-    protocol::{self, Opened, Refusal, Reply, Request},
+    protocol::{self, Opened, QueuePair, Refusal, Reply, Request},
 };
 
 use crate::{
     filter::{self, Members},
+    own_port::OwnPort,
     owners::{self, Program},
     setup::{self, choose_preset, cut_name},
 };
@@ -83,6 +85,34 @@ impl Sockets {
     }
 }
 
+/// What a program gets for an endpoint.
+enum Given {
+    Sockets(Sockets),
+    /// A queue pair of a card.
+    Pair(PreparedPair),
+}
+
+impl Given {
+    /// Lists all descriptors of the answer, with those that every endpoint gets.
+    fn descriptors<'a>(&'a self, [table, visits, counters]: [BorrowedFd<'a>; 3]) -> Vec<BorrowedFd<'a>> {
+        match self {
+            Self::Sockets(sockets) => {
+                let mut fds = vec![sockets.ring.as_fd(), table, visits, counters];
+                fds.extend([&sockets.bulk, &sockets.sink].into_iter().flatten().map(AsFd::as_fd));
+                if let Some(direct) = &sockets.direct {
+                    fds.extend([direct.socket.as_fd(), direct.memory.as_fd()]);
+                }
+                fds
+            }
+            Self::Pair(pair) => {
+                let mut fds = vec![pair.memory.as_fd(), table, visits, counters, pair.doorbells.as_fd()];
+                fds.extend(pair.keep.iter().map(AsFd::as_fd));
+                fds
+            }
+        }
+    }
+}
+
 /// The wishes of a program that opens an endpoint.
 #[derive(Clone, Copy)]
 struct Wish {
@@ -94,6 +124,8 @@ struct Wish {
     unfiltered: bool,
     /// The program can use a socket for direct transmit.
     direct_socket: bool,
+    /// The program is root's, or of the user of this authority.
+    privileged: bool,
 }
 
 /// Makes the answer to a program that lacks the right for its request.
@@ -164,6 +196,7 @@ impl Daemon {
                     // A filter keeps nothing from a program that may read every frame.
                     unfiltered: rest_socket && shows_proof,
                     direct_socket,
+                    privileged: self.clients.connections[at].privileged,
                 };
                 return self.answer_open(at, wish, command);
             }
@@ -216,7 +249,7 @@ impl Daemon {
             self.clients.connections[at].pid,
             self.clients.connections[at].user,
         );
-        let (opened, sockets) = match self.open(wish, id, user) {
+        let (opened, given) = match self.open(wish, id, user) {
             Ok(opened) => opened,
             Err((reason, sentence)) => return self.say(at, &Reply::Refused { reason, sentence }, &[]),
         };
@@ -229,16 +262,7 @@ impl Daemon {
         self.remember_owner(opened.endpoint, &Program::new(user, pid));
         self.endpoints.give(id, self.who(at, opened.endpoint, command));
         self.endpoints_changed();
-        let mut fds = vec![
-            sockets.ring.as_fd(),
-            self.table.readable(),
-            visits.as_fd(),
-            counters.as_fd(),
-        ];
-        fds.extend([&sockets.bulk, &sockets.sink].into_iter().flatten().map(AsFd::as_fd));
-        if let Some(direct) = &sockets.direct {
-            fds.extend([direct.socket.as_fd(), direct.memory.as_fd()]);
-        }
+        let fds = given.descriptors([self.table.readable(), visits.as_fd(), counters.as_fd()]);
         self.say(at, &Reply::Opened(opened), &fds)
     }
 
@@ -341,7 +365,8 @@ impl Daemon {
 
     /// Opens an endpoint, if possible with a bulk path and without filters, and with direct transmit if this user may
     /// have it.
-    fn open(&mut self, wish: Wish, connection: u64, user: u32) -> Result<(Opened, Sockets), (Refusal, String)> {
+    fn open(&mut self, wish: Wish, connection: u64, user: u32) -> Result<(Opened, Given), (Refusal, String)> {
+        self.may_open_pair(wish.privileged)?;
         let endpoint = self.endpoints.choose(wish.endpoint)?;
         let interface = Interface::find_by_index(self.board.interface.index).map_err(|error| refusal(error.into()))?;
         choose_preset(&interface, Some(self.board.preset)).map_err(refusal)?;
@@ -350,6 +375,31 @@ impl Daemon {
             .options
             .pull_queue_ns_max
             .unwrap_or_else(|| setup::pull_queue_ns_max(driver.as_deref()));
+        let opened = Opened {
+            endpoint,
+            interface_name: interface.name.clone(),
+            interface_index: interface.index,
+            mtu: interface.mtu,
+            block_len: 0,
+            blocks: 0,
+            slot_len: 0,
+            preset: self.board.preset.to_string(),
+            board_name: self.board.name.clone(),
+            pull_queue_ns_max,
+            ether_type: self.options.ether_type.0,
+            marks: self.options.marks,
+            learns_data_path: self.options.data_socket.is_none(),
+            bulk_path_first: setup::bulk_path_comes_first(interface.mtu),
+            rest_socket: false,
+            direct_part: None,
+            queue_pair: None,
+        };
+        let frames = self.frames();
+        if let Some(own) = self.port.card() {
+            let pair = self.pairs.open(own, endpoint, frames).map_err(refusal)?;
+            let queue_pair = Some(QueuePair::new(pair.route, pair.place));
+            return Ok((Opened { queue_pair, ..opened }, Given::Pair(pair)));
+        }
         // Another socket in the kernel's lookup of each frame costs all others more than it saves its endpoint.
         let another_shares = self.shares_with_open();
         let by_default = || !another_shares && setup::has_data_socket(driver.as_deref());
@@ -364,24 +414,29 @@ impl Daemon {
         let open = self.endpoints.open();
         sockets.direct = direct_for.and_then(|user| self.latency.direct.socket(&interface, endpoint, user, open));
         let opened = Opened {
-            endpoint,
-            interface_name: interface.name,
-            interface_index: interface.index,
-            mtu: interface.mtu,
             block_len: sockets.layout.block_len,
             blocks: sockets.layout.blocks,
             slot_len: sockets.layout.slot_len,
-            preset: self.board.preset.to_string(),
-            board_name: self.board.name.clone(),
-            pull_queue_ns_max,
-            ether_type: self.options.ether_type.0,
-            marks: self.options.marks,
-            learns_data_path: self.options.data_socket.is_none(),
-            bulk_path_first: setup::bulk_path_comes_first(interface.mtu),
             rest_socket: sockets.sink.is_some(),
             direct_part: sockets.direct.as_ref().map(|direct| direct.part),
+            ..opened
         };
-        Ok((opened, sockets))
+        Ok((opened, Given::Sockets(sockets)))
+    }
+
+    /// Refuses an endpoint where it would need a queue pair of a card that it cannot have.
+    fn may_open_pair(&mut self, privileged: bool) -> Result<(), (Refusal, String)> {
+        let Some(own) = self.port.card() else { return Ok(()) };
+        if !privileged {
+            let sentence =
+                "endpoints on this card are for root: whoever has a ring of it reaches all memory".to_owned();
+            return Err((Refusal::NotAllowed, sentence));
+        }
+        if own.card.pairs() < 2 {
+            let sentence = "the card has one queue pair, which omxd uses; an endpoint needs one, too (`queue_pairs` in a lab file)";
+            return Err((Refusal::Busy, sentence.to_owned()));
+        }
+        Ok(())
     }
 
     /// Makes sockets for an endpoint, which share the kernel's lookup if possible.
@@ -494,7 +549,7 @@ impl Daemon {
     fn new_port(&self) -> Result<AfPacket, NetifError> {
         // It may have been renamed since the last check.
         let interface = Interface::find_by_index(self.board.interface.index)?;
-        open_port(&interface.name, self.options.ether_type, self.endpoints.open())
+        OwnPort::open_socket(&interface.name, self.options.ether_type, self.endpoints.open())
     }
 
     fn replace_port(&mut self, port: AfPacket, shares: Option<Sharing>) {
@@ -505,7 +560,7 @@ impl Daemon {
             }
         }
         let before = (
-            std::mem::replace(&mut self.port, port),
+            std::mem::replace(&mut self.port, OwnPort::Socket(port)),
             std::mem::replace(&mut self.shares, shares),
         );
         // Closing a packet socket takes the kernel milliseconds, in which no program would be served. Without a thread

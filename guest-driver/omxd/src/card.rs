@@ -1,0 +1,147 @@
+//! A card that endpoints drive themselves: each endpoint has the queue pair behind its number, the authority the first
+//! one. The card steers an endpoint's frames to its pair while it is open, and all others to the first.
+
+use std::{os::fd::AsFd, os::unix::net::UnixStream};
+
+use ether::EtherType;
+use firmware::{
+    ENDPOINTS as CARD_ENDPOINTS, INDIRECTION_LEN, SteeringChange, SteeringMode, SteeringTable, TABLE_ENTRIES_MAX,
+    TableChange, TableEntries,
+    control::{Reply, Request},
+};
+use netif::{VirtioPort, virtio::PreparedPair};
+use weft_authority::OmxdError;
+use weft_card_control::{Card as Conversation, CardError};
+
+use crate::{
+    marks::{CardState, Frames, arrange},
+    own_port::OwnCard,
+};
+
+/// Returns the pair of an endpoint.
+pub(crate) const fn pair_of(endpoint: u8) -> u16 {
+    endpoint as u16 + 1
+}
+
+/// Returns how many endpoints a card with so many pairs can have.
+pub(crate) fn endpoints_of(pairs: u16) -> u8 {
+    u8::try_from(pairs.saturating_sub(1)).unwrap_or(u8::MAX)
+}
+
+/// What the card does for endpoints.
+#[derive(Default)]
+pub(crate) struct Pairs {
+    /// The card steers frames by endpoint, or why it does not.
+    steers: Option<Result<(), String>>,
+    /// A bit for each endpoint whose frames go to its pair.
+    steered: u32,
+}
+
+/// Talks with the card over the authority's port, which receives nothing else meanwhile.
+fn talk<T>(
+    port: &mut VirtioPort,
+    ether_type: EtherType,
+    say: impl FnOnce(&mut Conversation<'_, VirtioPort>) -> Result<T, CardError>,
+) -> Result<T, OmxdError> {
+    // Never readable: the authority does not end while it asks.
+    let (never, _open) = UnixStream::pair().map_err(OmxdError::io("open a socket"))?;
+    port.set_ether_type(EtherType::CARD_CONTROL);
+    let said = say(&mut Conversation::new(port, never.as_fd()));
+    port.set_ether_type(ether_type);
+    said.map_err(|error| OmxdError::Card {
+        interface: port.interface().name.clone(),
+        sentence: error.to_string(),
+    })
+}
+
+fn steer(
+    card: &mut Conversation<'_, VirtioPort>,
+    mode: Option<SteeringMode>,
+    table: SteeringTable,
+    entries: Option<TableEntries>,
+) -> Result<(), CardError> {
+    let change = SteeringChange {
+        mode,
+        table: entries.map(|entries| (table, TableChange::Entries(entries))),
+        proposed: false,
+    };
+    match card.ask(&Request::SetSteering { change })? {
+        Reply::SetSteering(_) => Ok(()),
+        _ => Err(CardError::Unexpected),
+    }
+}
+
+impl Pairs {
+    /// Arranges with the card what endpoints need: marks, and all frames to the first pair.
+    pub(crate) fn begin(&mut self, own: &mut OwnCard, frames: Frames) -> CardState {
+        let arranged = talk(&mut own.port, frames.ether_type, |card| {
+            let state = arrange(card, frames)?;
+            for (table, len) in [
+                (SteeringTable::Endpoints, CARD_ENDPOINTS),
+                (SteeringTable::Indirection, INDIRECTION_LEN),
+            ] {
+                for first in (0..len).step_by(TABLE_ENTRIES_MAX) {
+                    let queues = [0; TABLE_ENTRIES_MAX];
+                    let count = TABLE_ENTRIES_MAX.min(len - first);
+                    let entries = TableEntries::new(first as u16, &queues[..count]);
+                    steer(card, Some(SteeringMode::Endpoint), table, entries)?;
+                }
+            }
+            Ok(state)
+        });
+        self.steered = 0;
+        match arranged {
+            Ok(state) => {
+                self.steers = Some(Ok(()));
+                state
+            }
+            Err(error) => {
+                self.steers = Some(Err(error.to_string()));
+                CardState::Failed(error.to_string())
+            }
+        }
+    }
+
+    /// Gives the pair of an endpoint to the program that opens it.
+    ///
+    /// # Errors
+    /// A sentence that says why there is none.
+    pub(crate) fn open(&mut self, own: &mut OwnCard, endpoint: u8, frames: Frames) -> Result<PreparedPair, OmxdError> {
+        if !matches!(self.steers, Some(Ok(()))) {
+            // What emulates the card may have been away.
+            let _ = self.begin(own, frames);
+        }
+        if let Some(Err(sentence)) = &self.steers {
+            return Err(OmxdError::Card {
+                interface: own.port.interface().name.clone(),
+                sentence: format!("it does not steer frames to endpoints: {sentence}"),
+            });
+        }
+        let pair = pair_of(endpoint);
+        own.card.take_back(pair).map_err(netif::NetifError::from)?;
+        let prepared = own.card.prepare(pair).map_err(netif::NetifError::from)?;
+        self.steer_endpoint(own, endpoint, pair, frames)?;
+        self.steered |= 1 << endpoint;
+        Ok(prepared)
+    }
+
+    fn steer_endpoint(&self, own: &mut OwnCard, endpoint: u8, pair: u16, frames: Frames) -> Result<(), OmxdError> {
+        let entries = TableEntries::new(endpoint.into(), &[pair as u8]);
+        talk(&mut own.port, frames.ether_type, |card| {
+            steer(card, None, SteeringTable::Endpoints, entries)
+        })
+    }
+
+    /// Takes the pairs of endpoints back that are not open any more.
+    pub(crate) fn keep(&mut self, own: &mut OwnCard, open: u32, frames: Frames) {
+        let closed = self.steered & !open;
+        for endpoint in (0..u32::BITS as u8).filter(|endpoint| closed & 1 << endpoint != 0) {
+            self.steered &= !(1 << endpoint);
+            let steered = self.steer_endpoint(own, endpoint, 0, frames);
+            let taken = own.card.take_back(pair_of(endpoint)).map_err(netif::NetifError::from);
+            if let Err(error) = steered.and(taken.map_err(OmxdError::from)) {
+                tracing::warn!("{error}; frames for endpoint {endpoint}, which is closed, may be lost");
+            }
+        }
+    }
+}
