@@ -1,7 +1,10 @@
 //! A card and the process that owns it: it sets the device up with all queue pairs, prepares them for other processes,
 //! and takes them back from processes that ended, however they did.
 
+use std::{fs::File, io, path::Path};
+
 use ether::MacAddr;
+use rustix::fs::{FlockOperation, flock};
 use virtio_bindings::{virtio_config::VIRTIO_F_VERSION_1, virtio_net};
 
 use super::{
@@ -190,6 +193,18 @@ impl Card {
         }
     }
 
+    /// Whether a program owns the card whose PCI configuration is at this path.
+    ///
+    /// # Errors
+    /// The system's, where it cannot be found out.
+    pub fn is_driven(configuration: &Path) -> io::Result<bool> {
+        match flock(File::open(configuration)?, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(false),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn start(&mut self, bar: &Bar, negotiated: Negotiated) -> Result<(), VirtioError> {
         let address = self.address;
         let bus = self
@@ -308,7 +323,7 @@ impl Card {
     pub fn prepare(&self, pair: u16) -> Result<PreparedPair, VirtioError> {
         assert!(pair < self.pairs);
         let address = self.address;
-        let prepare = || -> std::io::Result<_> {
+        let prepare = || -> io::Result<_> {
             let (registers, base, _) = self.device.registers();
             let doorbell = |queue: u16| {
                 let number = u64::from(self.doorbells[usize::from(queue)]);

@@ -10,6 +10,7 @@ use netif::{AfPacket, AfPacketOptions};
 use weft_card_control::{CONTROL_RING_LEN, Card, ask};
 
 use super::{
+    bind::{self, Bind, Unbind},
     copy_engine::CopyEngineOutput,
     group::Group,
     report::{AdaptiveOutput, CoalescingOutput, InfoOutput, StatsOutput},
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     Stop,
-    run::{Switch, print_line, text_of},
+    run::{Switch, print, print_line, text_of},
 };
 
 /// Talks to this machine's own programmable network card.
@@ -69,6 +70,10 @@ enum Command {
     /// Arm, disarm and show timers of the card, which ring with a frame and an interrupt
     #[command(subcommand)]
     Timer(Timer),
+    /// Give a card to programs that drive it themselves; needs root
+    Bind(Bind),
+    /// Give a card back to the kernel's driver; needs root
+    Unbind(Unbind),
     /// Show what the copy engine of a card that is connected to itself did
     CopyEngine,
 }
@@ -104,6 +109,12 @@ fn microseconds(text: &str) -> Result<u64, String> {
 /// # Errors
 /// One sentence that says what is wrong.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let json = arguments.json;
+    match &arguments.command {
+        Command::Bind(bind) => return print(json, &bind::bind(bind)?).map(|()| ExitCode::SUCCESS),
+        Command::Unbind(unbind) => return print(json, &bind::unbind(unbind)?).map(|()| ExitCode::SUCCESS),
+        _ => {}
+    }
     let stop = Stop::on_signals().context("cannot take over signals")?;
     let options = AfPacketOptions {
         ring_len: CONTROL_RING_LEN,
@@ -142,6 +153,8 @@ fn answer(arguments: &Arguments, card: &mut Card<'_, AfPacket>, stop: &Stop) -> 
             text_of(json, &CopyEngineOutput::from(report))
         }
         Command::Group(group) => return group.run(card, &arguments.interface, json, stop).map(|()| None),
+        // They are done before there is a conversation with the card.
+        Command::Bind(_) | Command::Unbind(_) => return Ok(None),
         Command::Watchdog(change) => return watchdog(card, json, change).map(|()| None),
         Command::Timer(verb) => return timer(card, json, verb).map(|()| None),
     };

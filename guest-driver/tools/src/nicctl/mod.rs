@@ -2,6 +2,7 @@
 //!
 //! Speaks the in-band protocol of `firmware::control` over one network interface; the conversation is `weft_card_control::Card`.
 
+mod bind;
 mod cli;
 mod copy_engine;
 mod group;
@@ -10,6 +11,7 @@ mod steering;
 mod strategies;
 mod timed;
 
+pub use bind::BindOutput;
 pub use cli::{Arguments, main};
 pub use copy_engine::CopyEngineOutput;
 pub use report::{AdaptiveOutput, CoalescingOutput, InfoOutput, StatsOutput};
