@@ -51,9 +51,9 @@ const UNDERSTOOD: u64 = VERSION_1 | MAC | MTU | STATUS | CTRL_VQ | MQ;
 
 /// What an unused card says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Facts {
+pub(super) struct Facts {
     mac: MacAddr,
-    mtu: usize,
+    pub(super) mtu: usize,
     up: bool,
 }
 
@@ -72,20 +72,20 @@ fn facts<R: Registers>(network: &Network<R>, features: u64) -> Facts {
 
 /// The device after its negotiation: the queues can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Negotiated {
-    facts: Facts,
+pub(super) struct Negotiated {
+    pub(super) facts: Facts,
     /// Queue pairs that are used.
-    pairs: u16,
+    pub(super) pairs: u16,
     /// The number of the control queue, where several pairs are.
-    control: Option<u16>,
+    pub(super) control: Option<u16>,
     /// Entries of the shortest queue.
-    ring_size: u16,
+    pub(super) ring_size: u16,
 }
 
 /// Resets the device and negotiates; returns what is wrong with it.
-fn negotiate<R: Registers>(
-    common: &Common<R>,
-    network: &Network<R>,
+pub(super) fn negotiate<C: Registers, N: Registers>(
+    common: &Common<C>,
+    network: &Network<N>,
     pairs_wanted: u16,
 ) -> Result<Negotiated, &'static str> {
     common.set_status(0);

@@ -97,6 +97,7 @@ impl PairLayout {
     }
 
     /// Returns the longest frame that a slot holds, in bytes.
+    #[cfg(test)]
     pub(super) fn frame_len_max(&self) -> usize {
         self.slot_len as usize - HEADER_LEN
     }

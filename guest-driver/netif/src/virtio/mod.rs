@@ -20,10 +20,14 @@ mod doorbells;
 mod error;
 mod layout;
 mod memory;
+#[cfg(test)]
+mod model;
 mod port;
 mod prepared;
 mod registers;
 mod ring;
+#[cfg(test)]
+mod tests;
 mod uio;
 
 pub use address::CardAddress;

@@ -163,6 +163,12 @@ impl VirtioPort {
         }
     }
 
+    /// Returns how often doorbells were rung.
+    #[cfg(test)]
+    pub(super) const fn rung(&self) -> u64 {
+        self.doorbells.rung()
+    }
+
     fn publish_receive(&mut self) {
         self.receive.publish();
         if self.receive.wants_doorbell() {

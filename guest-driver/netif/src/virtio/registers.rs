@@ -141,19 +141,6 @@ impl<R: Registers> Common<R> {
         self.0.write(28, 2, 1);
         doorbell
     }
-
-    /// Returns the number of a queue's doorbell.
-    pub(super) fn doorbell(&self, queue: u16) -> u16 {
-        self.0.write(22, 2, queue.into());
-        self.0.read(30, 2) as u16
-    }
-
-    /// Ties a queue to an interrupt, and says whether the device took it.
-    pub(super) fn set_vector(&self, queue: u16, vector: u16) -> bool {
-        self.0.write(22, 2, queue.into());
-        self.0.write(26, 2, vector.into());
-        self.0.read(26, 2) == vector.into()
-    }
 }
 
 /// A network card's own registers.

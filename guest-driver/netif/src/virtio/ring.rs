@@ -225,6 +225,7 @@ impl Ring {
     }
 
     /// Returns how many slots the card has.
+    #[cfg(test)]
     pub(super) fn with_card(&self) -> u16 {
         self.count_with_card
     }

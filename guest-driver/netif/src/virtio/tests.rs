@@ -1,0 +1,441 @@
+//! Tests of ports and rings against a model of a card: one that keeps the rules, and ones that break them.
+
+use std::{
+    cell::RefCell,
+    io::IoSlice,
+    os::{fd::AsFd, unix::net::UnixStream},
+    time::{Duration, Instant},
+};
+
+use ether::{EtherType, MacAddr};
+use proptest::prelude::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{
+    VirtioError, VirtioPort,
+    card::negotiate,
+    model::{CommonModel, Facts, NetworkModel, OWN, Pair},
+    registers::{Common, Network},
+    ring::{Direction, Ring},
+};
+use crate::{Interest, Netif, NetifError, Wake};
+
+const OTHER: MacAddr = MacAddr([0x52, 0x54, 0, 0, 2, 1]);
+
+fn frame(to: MacAddr, kind: EtherType, len: usize, seed: u8) -> Vec<u8> {
+    let mut frame = vec![seed; len];
+    frame[..6].copy_from_slice(&to.0);
+    frame[6..12].copy_from_slice(&OTHER.0);
+    frame[12..14].copy_from_slice(&kind.0.to_be_bytes());
+    frame[14..]
+        .iter_mut()
+        .zip(0u8..=255)
+        .for_each(|(byte, at)| *byte = byte.wrapping_add(at));
+    frame
+}
+
+fn own(len: usize, seed: u8) -> Vec<u8> {
+    frame(OWN, EtherType::MXOE, len, seed)
+}
+
+fn port(pair: &Pair) -> VirtioPort {
+    VirtioPort::from_prepared(pair.prepared(), EtherType::MXOE).unwrap()
+}
+
+fn what_broke(result: Result<impl Sized, NetifError>) -> &'static str {
+    match result.err() {
+        Some(NetifError::Virtio(VirtioError::Broken { what, .. })) => what,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn frames_of_every_length_pass_both_ways_and_rings_wrap() {
+    for (mtu, size) in [(1500, 8), (4000, 4), (9000, 16)] {
+        let mut pair = Pair::new(mtu, size);
+        let mut port = port(&pair);
+        // A third of the 16-bit indices is enough to wrap the ring often.
+        for number in 0..2000usize {
+            let len = 14 + number * 37 % (mtu + 1);
+            let sent = own(len, number as u8);
+            assert!(pair.deliver(&sent), "buffer {number}");
+            assert_eq!(port.poll_receive().unwrap(), Some(&sent[..]), "{len}");
+            assert!(
+                port.send(&[IoSlice::new(&sent[..14]), IoSlice::new(&sent[14..])])
+                    .unwrap()
+            );
+            assert_eq!(pair.collect().as_ref(), Some(&sent), "{len}");
+        }
+        assert_eq!(port.poll_receive().unwrap(), None);
+        let counters = port.counters();
+        assert_eq!((counters.received, counters.sent), (2000, 2000));
+        let long = vec![0; mtu + 15];
+        assert!(matches!(
+            port.send(&[IoSlice::new(&long)]),
+            Err(NetifError::FrameTooLong { .. })
+        ));
+    }
+}
+
+#[test]
+fn a_port_lends_a_buffer_until_the_next_call_and_is_full_when_the_card_has_all() {
+    let mut pair = Pair::new(1500, 4);
+    let mut port = port(&pair);
+    for seed in 0..4 {
+        assert!(pair.deliver(&own(60, seed)));
+    }
+    assert!(!pair.deliver(&own(60, 4)), "four buffers");
+    port.poll_receive().unwrap();
+    assert!(!pair.deliver(&own(60, 4)), "the first is lent");
+    port.poll_receive().unwrap();
+    assert!(pair.deliver(&own(60, 4)));
+    let frame = own(60, 0);
+    let part = [IoSlice::new(&frame)];
+    assert_eq!(port.send_burst(&[&part[..]; 6]).unwrap(), 4);
+    assert!(!port.send(&part).unwrap());
+    assert_eq!(port.wait(Interest::Send, Instant::now(), None).unwrap(), Wake::Deadline);
+    pair.collect().unwrap();
+    assert_eq!(port.wait(Interest::Send, Instant::now(), None).unwrap(), Wake::Ready);
+    assert!(port.send(&part).unwrap());
+}
+
+#[test]
+fn a_burst_is_one_doorbell_and_none_while_the_card_polls() {
+    let mut pair = Pair::new(1500, 64);
+    let mut port = port(&pair);
+    let frame = own(60, 0);
+    let part = [IoSlice::new(&frame)];
+    let begin = port.rung();
+    assert_eq!(port.send_burst(&[&part[..]; 8]).unwrap(), 8);
+    assert_eq!(port.rung() - begin, 1);
+    pair.poll(0, true);
+    pair.poll(1, true);
+    assert_eq!(port.send_burst(&[&part[..]; 8]).unwrap(), 8);
+    pair.deliver(&frame);
+    assert!(port.poll_receive().unwrap().is_some());
+    assert_eq!(port.poll_receive().unwrap(), None);
+    assert_eq!(port.rung() - begin, 1);
+    // The card stopped polling, and did not see the last frames.
+    pair.poll(1, false);
+    assert_eq!(port.poll_receive().unwrap(), None);
+    assert_eq!(port.rung() - begin, 2, "it is rung late");
+    assert_eq!(port.poll_receive().unwrap(), None);
+    assert_eq!(port.rung() - begin, 2, "and once");
+    while pair.collect().is_some() {}
+    pair.poll(1, true);
+    port.send(&part).unwrap();
+    pair.collect().unwrap();
+    pair.poll(1, false);
+    port.poll_receive().unwrap();
+    assert_eq!(port.rung() - begin, 2, "what the card has taken needs no doorbell");
+}
+
+#[test]
+fn frames_for_others_and_of_other_types_are_left_out() {
+    let mut pair = Pair::new(1500, 16);
+    let mut port = port(&pair);
+    let ours = own(60, 3);
+    for sent in [
+        frame(OTHER, EtherType::MXOE, 60, 1),
+        frame(OWN, EtherType::IPV4, 60, 2),
+        ours.clone(),
+        frame(MacAddr::BROADCAST, EtherType::MXOE, 60, 4),
+    ] {
+        assert!(pair.deliver(&sent));
+    }
+    assert_eq!(port.poll_receive().unwrap(), Some(&ours[..]));
+    assert!(port.poll_receive().unwrap().is_some());
+    assert_eq!(port.poll_receive().unwrap(), None);
+    assert_eq!(port.counters().skipped, 2);
+    port.set_ether_type(EtherType::IPV4);
+    assert!(pair.deliver(&frame(OWN, EtherType::IPV4, 60, 2)));
+    assert!(port.poll_receive().unwrap().is_some());
+}
+
+#[test]
+fn lengths_and_buffers_that_cannot_be_are_counted_and_harm_nothing() {
+    let mut pair = Pair::new(9000, 64);
+    let mut port = port(&pair);
+    for len in [0, 11, 25, 12_289, u32::MAX] {
+        let (head, _) = pair.take(0).unwrap();
+        pair.put_back(0, head.into(), len);
+    }
+    let (head, _) = pair.take(0).unwrap();
+    // A piece that is not a buffer's first, none at all, and a frame that is longer than the MTU allows.
+    pair.put_back(0, u32::from(head) + 1, 100);
+    pair.put_back(0, 7_000_000, 100);
+    pair.put_back(0, head.into(), 12 + 9015);
+    assert_eq!(port.poll_receive().unwrap(), None);
+    let (faults, counters) = (port.faults(), port.counters());
+    assert_eq!((faults.impossible_lengths, faults.unknown_buffers), (5, 2));
+    assert_eq!((counters.received, counters.dropped_too_long), (0, 1));
+    let sent = own(9014, 1);
+    assert!(pair.deliver(&sent));
+    assert_eq!(port.poll_receive().unwrap(), Some(&sent[..]));
+}
+
+#[test]
+fn a_used_index_that_runs_ahead_ends_the_port_with_a_sentence() {
+    for ring in [0, 1] {
+        let mut pair = Pair::new(1500, 16);
+        let mut port = port(&pair);
+        pair.claim(ring, 17);
+        for _ in 0..3 {
+            let result = match ring {
+                0 => port.poll_receive().map(drop),
+                _ => port.send(&[IoSlice::new(&own(60, 0))]).map(drop),
+            };
+            assert_eq!(what_broke(result), "it used more buffers than it has");
+        }
+        drop(port);
+        let again = VirtioPort::from_prepared(pair.prepared(), EtherType::MXOE);
+        assert_eq!(what_broke(again), "more used entries than the ring holds");
+    }
+}
+
+#[test]
+fn without_interrupts_the_descriptor_becomes_readable_by_itself_and_waits_end() {
+    let mut pair = Pair::new(1500, 16);
+    let mut port = port(&pair);
+    let begin = Instant::now();
+    let wake = port
+        .wait(Interest::Receive, begin + Duration::from_millis(20), None)
+        .unwrap();
+    assert_eq!(wake, Wake::Deadline);
+    assert!(begin.elapsed() >= Duration::from_millis(20));
+    assert_eq!(port.wait(Interest::Receive, begin, None).unwrap(), Wake::Deadline);
+    let second = Timespec { tv_sec: 10, tv_nsec: 0 };
+    let readable = poll(&mut [PollFd::new(&port, PollFlags::IN)], Some(&second)).unwrap();
+    assert_eq!(readable, 1, "whoever sleeps looks again");
+    let (stop, other) = UnixStream::pair().unwrap();
+    drop(other);
+    let far = begin + Duration::from_secs(100);
+    assert_eq!(
+        port.wait(Interest::Receive, far, Some(stop.as_fd())).unwrap(),
+        Wake::Stop
+    );
+    pair.deliver(&own(60, 0));
+    assert_eq!(port.wait(Interest::Receive, far, None).unwrap(), Wake::Ready);
+    assert!(port.poll_receive().unwrap().is_some());
+}
+
+#[test]
+fn layouts_that_another_process_states_are_checked() {
+    let pair = Pair::new(1500, 16);
+    for change in 0..4 {
+        let mut prepared = pair.prepared();
+        match change {
+            0 => prepared.place.layout.slots = 17,
+            1 => prepared.place.layout.ring_size = 12,
+            2 => prepared.place.memory_offset = 4096,
+            _ => prepared.place.doorbells = [1, 4],
+        }
+        assert!(
+            VirtioPort::from_prepared(prepared, EtherType::MXOE).is_err(),
+            "{change}"
+        );
+    }
+}
+
+fn facts() -> Facts {
+    Facts {
+        features: 1 << 32 | 1 << 5 | 1 << 3 | 1 << 16 | 1 << 17 | 1 << 22 | 1 << 15 | 1 << 28,
+        queues: 11,
+        queue_size: 256,
+        pairs: 5,
+        mac: OWN,
+        mtu: 9000,
+        refused: 0,
+        written: RefCell::default(),
+    }
+}
+
+#[test]
+fn a_driver_accepts_what_it_understands_and_says_what_a_card_lacks() {
+    let try_with = |facts: &Facts, pairs| {
+        let (common, network) = (Common(CommonModel(facts)), Network(NetworkModel(facts)));
+        negotiate(&common, &network, pairs).map(|found| (found.pairs, found.control, found.ring_size, found.facts.mtu))
+    };
+    let good = facts();
+    assert_eq!(try_with(&good, 33), Ok((5, Some(10), 256, 9000)));
+    let accepted = good
+        .written
+        .borrow()
+        .iter()
+        .filter(|(at, _)| *at == 12)
+        .map(|(_, half)| *half)
+        .collect::<Vec<_>>();
+    assert_eq!(
+        accepted,
+        [1 << 5 | 1 << 3 | 1 << 16 | 1 << 17 | 1 << 22, 1],
+        "no merged buffers, no event indices"
+    );
+    assert_eq!(try_with(&facts(), 1), Ok((1, None, 256, 9000)));
+    let one_pair = Facts {
+        features: 1 << 32 | 1 << 5,
+        queues: 2,
+        ..facts()
+    };
+    assert_eq!(try_with(&one_pair, 33), Ok((1, None, 256, 1500)));
+    for (bad, what) in [
+        (
+            Facts {
+                features: 1 << 5,
+                ..facts()
+            },
+            "it does not speak virtio 1.0",
+        ),
+        (
+            Facts {
+                features: 1 << 32,
+                ..facts()
+            },
+            "it states no address",
+        ),
+        (
+            Facts { refused: 8, ..facts() },
+            "it does not accept the features that it offers",
+        ),
+        (
+            Facts { pairs: 0, ..facts() },
+            "it states queue pairs that it does not have",
+        ),
+        (
+            Facts { pairs: 9, ..facts() },
+            "it states queue pairs that it does not have",
+        ),
+        (
+            Facts {
+                queue_size: 0,
+                ..facts()
+            },
+            "its queues are too short",
+        ),
+        (
+            Facts {
+                queue_size: 2,
+                ..facts()
+            },
+            "its queues are too short",
+        ),
+        (
+            Facts {
+                mac: MacAddr::BROADCAST,
+                ..facts()
+            },
+            "its address is one of a group",
+        ),
+    ] {
+        assert_eq!(try_with(&bad, 33), Err(what));
+    }
+}
+
+/// What happens to a ring.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Post,
+    Publish,
+    CardUses,
+    See,
+    /// The driver is killed, and another one goes on.
+    Kill,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => Just(Step::Post),
+        3 => Just(Step::Publish),
+        4 => Just(Step::CardUses),
+        4 => Just(Step::See),
+        1 => Just(Step::Kill),
+    ];
+    proptest::collection::vec(step, 0..400)
+}
+
+proptest! {
+    /// After each kill every slot is either free or the card's, as the card sees it.
+    #[test]
+    fn a_ring_whose_driver_is_killed_anywhere_loses_no_slot(steps in steps(), size in 0u32..6, mtu in prop_oneof![Just(1500usize), Just(9000)]) {
+        let mut pair = Pair::new(mtu, 4 << size);
+        let place = pair.layout.receive();
+        let attach = |pair: &Pair| Ring::attach(&pair.memory, pair.layout, place, Direction::Receive);
+        let mut ring = attach(&pair).unwrap();
+        // Published and not used yet.
+        let (mut with_card, mut posted) = (0u16, 0u16);
+        for step in steps {
+            match step {
+                Step::Post => {
+                    if let Some(slot) = (0..pair.layout.slots).find(|slot| !ring.is_with_card(*slot)) {
+                        ring.post(slot);
+                        posted += 1;
+                    }
+                }
+                Step::Publish => {
+                    ring.publish();
+                    with_card += std::mem::take(&mut posted);
+                }
+                Step::CardUses => {
+                    if let Some((head, _)) = pair.take(0) {
+                        pair.put_back(0, head.into(), 100);
+                    }
+                }
+                Step::See => {
+                    if ring.take_used().unwrap().is_some() {
+                        with_card -= 1;
+                    }
+                }
+                Step::Kill => {
+                    ring = attach(&pair).unwrap();
+                    posted = 0;
+                    // Used entries that were not seen are skipped.
+                    with_card = ring.with_card();
+                    prop_assert!(!ring.has_used());
+                }
+            }
+            prop_assert_eq!(ring.with_card(), with_card + posted);
+            prop_assert_eq!(ring.lies(), 0);
+        }
+        // Everything still works: each slot goes round once.
+        let mut ring = attach(&pair).unwrap();
+        for slot in 0..pair.layout.slots {
+            if !ring.is_with_card(slot) {
+                ring.post(slot);
+            }
+        }
+        ring.publish();
+        let mut seen = vec![false; pair.layout.slots.into()];
+        while let Some((head, _)) = pair.take(0) {
+            pair.put_back(0, head.into(), 100);
+            let used = ring.take_used().unwrap().unwrap();
+            prop_assert!(!std::mem::replace(&mut seen[usize::from(used.slot)], true));
+        }
+        prop_assert!(seen.into_iter().all(|seen| seen));
+    }
+
+    /// A card that writes anything into used rings is answered with counts or a sentence.
+    #[test]
+    fn a_card_that_lies_about_everything_neither_crashes_nor_hangs_a_port(
+        lies in proptest::collection::vec((0usize..2, any::<u32>(), any::<u32>(), 0u16..3), 1..300),
+        small: bool,
+    ) {
+        let mut pair = Pair::new(if small { 1500 } else { 9000 }, 32);
+        let mut port = port(&pair);
+        let sent = own(60, 1);
+        for (ring, id, len, more) in lies {
+            // Numbers near those that mean something are the more dangerous ones.
+            pair.put_back(ring, id % 70, len % 20_000);
+            if more > 0 && id % 16 == 0 {
+                pair.claim(ring, more);
+            }
+            if let Ok(Some(frame)) = port.poll_receive() {
+                prop_assert!(frame.len() <= 9014);
+            }
+            let _ = port.send(&[IoSlice::new(&sent)]);
+            let _ = port.wait(Interest::Both, Instant::now(), None);
+        }
+        let _ = (port.faults(), port.counters());
+        drop(port);
+        // The next process gets a port or a sentence.
+        let _ = VirtioPort::from_prepared(pair.prepared(), EtherType::MXOE);
+    }
+}
