@@ -117,6 +117,9 @@ pub struct Interface {
     /// Gateway of the default route through this interface.
     #[serde(default)]
     pub gateway: Option<IpAddr>,
+    /// Give the card to programs, by this driver of `nicctl bind`: then it is no interface of the kernel.
+    #[serde(default)]
+    pub bypass: Option<String>,
 }
 
 /// An address and the names that it is known by.

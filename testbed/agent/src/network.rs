@@ -42,13 +42,15 @@ pub fn set_up(config: &GuestConfig, problems: &mut Vec<String>) {
     name_interfaces(&config.interfaces, &present, problems);
     crate::setup::sysctl(&config.sysctl, problems);
     for interface in &config.interfaces {
-        if present.contains_key(&interface.mac.to_ascii_lowercase()) {
-            bring_up(interface, problems);
-        } else {
+        if !present.contains_key(&interface.mac.to_ascii_lowercase()) {
             problems.push(format!(
                 "there is no card with the address {} ({})",
                 interface.mac, interface.name
             ));
+        } else if let Some(driver) = &interface.bypass {
+            run(problems, "/bin/nicctl", &["bind", "--driver", driver, &interface.name]);
+        } else {
+            bring_up(interface, problems);
         }
     }
 }
@@ -147,11 +149,16 @@ fn bring_up(interface: &Interface, problems: &mut Vec<String>) {
 }
 
 fn ip(problems: &mut Vec<String>, arguments: &[&str]) {
-    let run = Command::new("/bin/ip").args(arguments).stdin(Stdio::null()).output();
+    run(problems, "/bin/ip", arguments);
+}
+
+fn run(problems: &mut Vec<String>, program: &str, arguments: &[&str]) {
+    let run = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let why = match run {
         Ok(output) if output.status.success() => return,
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "),
         Err(error) => error.to_string(),
     };
-    problems.push(format!("ip {} failed: {why}", arguments.join(" ")));
+    let name = program.rsplit('/').next().unwrap_or(program);
+    problems.push(format!("{name} {} failed: {why}", arguments.join(" ")));
 }

@@ -14,6 +14,7 @@ use toml::Spanned;
 use vnicd_protocol::VLAN_MAX;
 
 use super::{
+    bypass::Bypass,
     cable::{Distribution, EcnThreshold, Loss, QueueLimit},
     units::{Rate, Share, Size, Span},
 };
@@ -359,6 +360,11 @@ pub struct NicFile {
     /// engine. It has no switch, no cable, one queue pair, and an address only if one is given.
     #[schemars(with = "Option<bool>")]
     pub loopback: Option<Spanned<bool>>,
+    /// Give the card to programs that drive it themselves, without the kernel: `uio` (for root in the guest) or `vfio` (behind an IOMMU,
+    /// for other users, too). Programs reach it as `virtio:0000:00:04.0` or so (`nicctl bind` in the guest says it). It has no IP address,
+    /// and by default five queue pairs: one for `omxd`, and one for each open endpoint.
+    #[schemars(with = "Option<Bypass>")]
+    pub bypass: Option<Spanned<Bypass>>,
     /// When the card interrupts its guest.
     pub coalescing: Option<CoalescingFile>,
     /// The modelled DMA engine.
@@ -389,6 +395,11 @@ impl NicFile {
     /// Returns whether the table says in which VLANs the NIC is.
     pub fn has_vlans(&self) -> bool {
         self.vlan.is_some() || self.vlans.is_some()
+    }
+
+    /// Returns whether programs of the guest drive the card themselves.
+    pub const fn is_bypassed(&self) -> bool {
+        self.bypass.is_some()
     }
 
     /// Returns whether the table says that the NIC is connected to itself.

@@ -4,6 +4,7 @@
 mod address;
 mod address6;
 mod boot;
+mod bypass;
 pub mod cable;
 mod check;
 mod cloud_init;
@@ -39,6 +40,7 @@ pub use boot::Boot;
 pub use cloud_init::CloudInit;
 pub use lab_folder::{AtPath, LabFolder};
 
+pub use bypass::Bypass;
 pub(crate) use error::nearest;
 pub use error::{LabError, PROBLEMS_SHOWN_MAX, Problem};
 pub use file::{ImageName, LabFile, SteeringMode};
@@ -139,6 +141,9 @@ pub struct Nic {
     pub offloads: bool,
     /// Whether it is connected to itself, as a copy engine, and to no switch.
     pub loopback: bool,
+    /// How programs of the guest reach the card, if they drive it themselves.
+    #[serde(default)]
+    pub bypass: Option<Bypass>,
     /// Settings of interrupt coalescing.
     pub coalescing: CoalescingSettings,
     /// Settings of the modelled DMA engine.

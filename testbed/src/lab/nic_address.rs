@@ -16,9 +16,17 @@ pub(super) fn nic_address(
     problems: &mut Problems,
 ) -> Option<Ipv4Net> {
     let subnet = domains.subnets[domain].0;
+    let stated = [&nic.address, &nic.address6].into_iter().flatten();
+    if nic.is_bypassed()
+        && let Some(text) = stated.into_iter().find(|text| text.get_ref() != "none")
+    {
+        let message = "a NIC that programs drive themselves has no IP address".to_owned();
+        problems.add(text.span(), message, "leave out bypass, or the address");
+        return None;
+    }
     let Some(text) = &nic.address else {
-        if nic.is_loopback() {
-            // A NIC that is connected to itself has no peer that could answer.
+        // A NIC that is connected to itself has no peer that could answer.
+        if nic.is_loopback() || nic.is_bypassed() {
             return None;
         }
         let owned = domains.taken[domain].union(&domains.kept[domain]).copied().collect();
@@ -67,7 +75,7 @@ pub(super) fn nic_address6(
     problems: &mut Problems,
 ) -> Option<Ipv6Net> {
     let (found, span) = match &nic.address6 {
-        None if nic.is_loopback() => return None,
+        None if nic.is_loopback() || nic.is_bypassed() => return None,
         None => (derived6(node, (domain, address?), domains, problems)?, node.span()),
         Some(text) if text.get_ref() == "none" => return None,
         Some(text) => (stated6(nic, text, domains.subnets6[domain].0, problems)?, text.span()),

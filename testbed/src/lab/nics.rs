@@ -8,7 +8,7 @@ use toml::Spanned;
 use vnicd_protocol::PortLinks;
 
 use super::{
-    Ipv4Net, Lab, NICS_MAX, Nic, QUEUE_PAIRS_MAX,
+    Bypass, Ipv4Net, Lab, NICS_MAX, Nic, QUEUE_PAIRS_MAX,
     domains::Domains,
     file::{LabFile, NicFile},
     names::find_switch,
@@ -111,6 +111,7 @@ impl Nics<'_> {
             mtu,
             offloads: nic.offloads.or(defaults.nic.offloads).unwrap_or(true),
             loopback,
+            bypass: nic.bypass.as_ref().map(|bypass| *bypass.get_ref()),
             coalescing: settings::coalescing(&coalescing, queue_pairs, problems),
             dma: settings::dma(&[defaults.nic.dma.as_ref(), nic.dma.as_ref()], problems),
             steering: settings::steering(
@@ -189,7 +190,12 @@ fn queue_pairs(file: &LabFile, nic: &NicFile, problems: &mut Problems) -> u16 {
             format!("from 1 to {QUEUE_PAIRS_MAX}"),
         )
     };
-    pairs.map_or(1, |pairs| {
+    let by_default = if nic.is_bypassed() && !nic.is_loopback() {
+        Bypass::QUEUE_PAIRS
+    } else {
+        1
+    };
+    pairs.map_or(by_default, |pairs| {
         settings::within(pairs, &(1..=QUEUE_PAIRS_MAX), mistake, problems)
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Boot, CPUS_MAX, Ipv4Net, Lab, NICS_MAX, NODES_MAX, Nic, Node, Setup, boot, cloud_init,
+    Boot, CPUS_MAX, Ipv4Net, Lab, NICS_MAX, NODES_MAX, Nic, Node, Setup, boot, bypass, cloud_init,
     domains::Domains,
     file::{LabFile, NicFile, NodeFile},
     lab_folder::LabFolder,
@@ -82,6 +82,7 @@ impl<'a> Nodes<'a> {
         let nics = self.check_nics(place, node, domains, problems);
         check_uplink(node, &nics, domains, problems);
         let boot = boot::check(defaults, self.folder, node, problems);
+        bypass::check(node, &boot, problems);
         let own = match &boot {
             Boot::Recipe { .. } => setup::setup(defaults, node, self.folder, problems),
             Boot::Kernel { .. } | Boot::Disk { .. } => {

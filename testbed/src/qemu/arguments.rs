@@ -188,6 +188,8 @@ pub struct Nic {
     pub backend: NicBackend,
     /// Number of queue pairs, 1 to [`QUEUE_PAIRS_MAX`].
     pub queue_pairs: u16,
+    /// Whether the card reaches the guest's memory through an IOMMU, for a program of the guest that drives it.
+    pub iommu: bool,
     /// MTU that the card tells the guest; it needs a backend that supports VIRTIO_NET_F_MTU.
     pub host_mtu: Option<u16>,
 }
@@ -261,8 +263,13 @@ impl Qemu {
             list.text("-incoming", "defer");
             list.0.push("-S".into());
         }
-        boot(&mut list, &machine.boot, machine.accel);
+        let has_iommu = machine.nics.iter().any(|nic| nic.iommu);
+        boot(&mut list, &machine.boot, machine.accel, has_iommu);
         console(&mut list, machine);
+        if has_iommu {
+            // Before the cards that it is for.
+            list.text("-device", "intel-iommu,caching-mode=on");
+        }
         for (index, nic) in machine.nics.iter().enumerate() {
             self.nic(&mut list, index, nic);
         }
@@ -322,6 +329,9 @@ impl Qemu {
         } else if pairs > 1 {
             device += &format!(",vectors={}", 2 * pairs + 2);
         }
+        if nic.iommu {
+            device += ",disable-legacy=on,iommu_platform=on";
+        }
         if let Some(mtu) = nic.host_mtu {
             device += &format!(",host_mtu={mtu}");
         }
@@ -339,7 +349,7 @@ fn cpu(accel: Accel) -> &'static str {
     }
 }
 
-fn boot(list: &mut List, boot: &Boot, accel: Accel) {
+fn boot(list: &mut List, boot: &Boot, accel: Accel, has_iommu: bool) {
     if let Some(kernel) = &boot.kernel {
         list.file("-kernel", "", kernel, "");
         if let Some(initramfs) = &boot.initramfs {
@@ -350,7 +360,8 @@ fn boot(list: &mut List, boot: &Boot, accel: Accel) {
             (Accel::Tcg, Some(khz)) => format!(" tsc_early_khz={khz}"),
             _ => String::new(),
         };
-        let command_line = format!("{KERNEL_COMMAND_LINE}{clock} {}", boot.append);
+        let iommu = if has_iommu { " intel_iommu=on" } else { "" };
+        let command_line = format!("{KERNEL_COMMAND_LINE}{clock}{iommu} {}", boot.append);
         list.text("-append", command_line.trim_end());
     }
     if let Some(disk) = &boot.disk {

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     guest_channel::{ChannelError, GuestChannel},
     image::{Image, Recipe},
-    lab::{Boot, Lab, Nic, Node, port_name},
+    lab::{Boot, Bypass, Lab, Nic, Node, port_name},
     qemu::{self, Machine, NicBackend, OnReboot, Qmp, SocketMode, Uplink},
     supervisor_client::protocol::LabPhase,
 };
@@ -277,6 +277,7 @@ fn machine(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<
                 mode: SocketMode::QemuListens,
             },
             queue_pairs: nic.queue_pairs,
+            iommu: nic.bypass == Some(Bypass::Vfio),
             // The usual MTU is advertised, too: otherwise a guest may set a larger one, and its frames would be
             // dropped.
             host_mtu: Some(u16::try_from(nic.mtu).unwrap_or(u16::MAX)),
@@ -449,6 +450,7 @@ fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
             // On a copy engine only the card itself would receive what IPv6 asks its neighbours.
             without_ipv6: nic.loopback && nic.address6.is_none(),
             gateway: None,
+            bypass: nic.bypass.map(|bypass| bypass.name().to_owned()),
         })
         .collect();
     let mut nameservers = Vec::new();
@@ -461,6 +463,7 @@ fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
             // QEMU would announce a network there that leads nowhere on most hosts.
             without_ipv6: true,
             gateway: Uplink::GATEWAY.parse().ok(),
+            bypass: None,
         });
         nameservers.extend(Uplink::NAMESERVER.parse::<std::net::IpAddr>());
     }

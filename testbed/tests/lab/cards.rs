@@ -202,6 +202,7 @@ fn machine(folder: &Path) -> Machine {
             mode,
         },
         queue_pairs: 1,
+        iommu: false,
         host_mtu: None,
     });
     let nics: Vec<_> = nics.collect();

@@ -317,6 +317,7 @@ impl GuestPair {
             mac: mac(index, interface),
             backend,
             queue_pairs: 1,
+            iommu: false,
             host_mtu: None,
         };
         Ok(Machine {

@@ -48,6 +48,14 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
             "3:57: an ECN threshold of 20 packets is never exceeded in a queue of at most 20 packets = a lower threshold",
         ),
         (
+            format!("{node}nic = [{{ bypass = \"uio\", address = \"10.77.1.9/24\" }}]\n"),
+            "3:36: a NIC that programs drive themselves has no IP address = leave out bypass, or the address",
+        ),
+        (
+            format!("{node}nic = [{{ bypass = \"dpdk\" }}]\n"),
+            "3:18: unknown value `dpdk`",
+        ),
+        (
             format!("{node}nic = [{{ link = {{ queue = \"20\" }} }}]\n"),
             "3:27: \"20\" is not a length of a queue = write it as \"64K\", \"100 packets\" or \"20ms\"",
         ),

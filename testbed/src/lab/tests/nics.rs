@@ -80,3 +80,25 @@ fn a_watchdog_is_set_like_the_other_times_of_a_card_and_its_limits_are_those_of_
         assert!(said.contains(wrong), "{said}");
     }
 }
+
+#[test]
+fn a_card_that_programs_drive_has_queue_pairs_for_endpoints_and_no_address() {
+    let lab = parse(
+        "[[node]]\nname = \"n1\"\nnic = [{}, { bypass = \"uio\" }, { bypass = \"vfio\", queue_pairs = 2 }, { bypass = \"uio\", loopback = true }]\n",
+    )
+    .expect("valid");
+    let nics = &lab.nodes[0].nics;
+    let found: Vec<_> = nics
+        .iter()
+        .map(|nic| (nic.bypass.map(Bypass::name), nic.queue_pairs, nic.address.is_some()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (None, 1, true),
+            (Some("uio"), Bypass::QUEUE_PAIRS, false),
+            (Some("vfio"), 2, false),
+            (Some("uio"), 1, false)
+        ]
+    );
+}

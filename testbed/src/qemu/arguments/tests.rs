@@ -25,6 +25,7 @@ fn machine() -> Machine {
             mac: "52:54:00:00:00:01".parse().unwrap(),
             backend: vhost_user("/run/a,b.sock", SocketMode::BackendListens),
             queue_pairs: 2,
+            iommu: false,
             host_mtu: Some(9000),
         }],
         uplink: Some(Uplink {
@@ -53,6 +54,21 @@ fn line(version: (u32, u32), machine: &Machine) -> String {
         .map(|word| word.to_string_lossy())
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+#[test]
+fn a_card_behind_an_iommu_has_one_before_it_and_a_kernel_that_uses_it() {
+    let plain = line((7, 2), &machine());
+    assert!(!plain.contains("iommu"), "{plain}");
+    let mut machine = machine();
+    machine.nics[0].iommu = true;
+    let with = line((7, 2), &machine);
+    let [iommu, card] = [
+        "-device intel-iommu,caching-mode=on ",
+        "disable-legacy=on,iommu_platform=on",
+    ]
+    .map(|part| with.find(part).unwrap_or_else(|| panic!("no {part} in {with}")));
+    assert!(iommu < card && with.contains(" intel_iommu=on quiet"), "{with}");
 }
 
 #[test]
