@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let card: CardAddress = arguments.get(1).ok_or("which card?")?.parse()?;
-    let card = Card::open(card, 1)?;
+    let card = Card::open(card, 1, &[])?;
     let mut port = VirtioPort::from_prepared(card.prepare(0)?, KIND)?;
     println!("{} at {}, MTU {}", port.mac(), port.interface().name, port.mtu());
     match arguments[0].as_str() {

@@ -29,7 +29,6 @@ pub(crate) fn endpoints_of(pairs: u16) -> u8 {
 }
 
 /// What the card does for endpoints.
-#[derive(Default)]
 pub(crate) struct Pairs {
     /// The card steers frames by endpoint, or why it does not.
     steers: Option<Result<(), String>>,
@@ -72,8 +71,24 @@ fn steer(
 }
 
 impl Pairs {
-    /// Arranges with the card what endpoints need: marks, and all frames to the first pair.
+    /// Begins with these endpoints open, from before: a bit for each.
+    pub(crate) const fn new(open: u32) -> Self {
+        Self {
+            steers: None,
+            steered: open,
+        }
+    }
+
+    /// Arranges with the card what endpoints need: marks, frames for open endpoints to their pairs, and all others to
+    /// the first pair.
     pub(crate) fn begin(&mut self, own: &mut OwnCard, frames: Frames) -> CardState {
+        let steered = self.steered;
+        let queue_of = |table, entry: usize| match u8::try_from(entry) {
+            Ok(endpoint) if table == SteeringTable::Endpoints && entry < 32 && steered & 1 << entry != 0 => {
+                pair_of(endpoint) as u8
+            }
+            _ => 0,
+        };
         let arranged = talk(&mut own.port, frames.ether_type, |card| {
             let state = arrange(card, frames)?;
             for (table, len) in [
@@ -81,15 +96,14 @@ impl Pairs {
                 (SteeringTable::Indirection, INDIRECTION_LEN),
             ] {
                 for first in (0..len).step_by(TABLE_ENTRIES_MAX) {
-                    let queues = [0; TABLE_ENTRIES_MAX];
                     let count = TABLE_ENTRIES_MAX.min(len - first);
-                    let entries = TableEntries::new(first as u16, &queues[..count]);
+                    let queues: Vec<u8> = (first..first + count).map(|entry| queue_of(table, entry)).collect();
+                    let entries = TableEntries::new(first as u16, &queues);
                     steer(card, Some(SteeringMode::Endpoint), table, entries)?;
                 }
             }
             Ok(state)
         });
-        self.steered = 0;
         match arranged {
             Ok(state) => {
                 self.steers = Some(Ok(()));

@@ -263,10 +263,22 @@ impl Daemon {
         let begin = Instant::now();
         let authority = new_authority(&options, &interface, preset, &board_name, &mut table);
         let program_of = |endpoint| owners::read(table.private_file(), endpoint);
-        let endpoints = Endpoints::new(table.table().open_endpoints(), Time::ZERO, program_of);
-        let mut port = OwnPort::open(&interface, options.ether_type, endpoints.open())?;
-        let pairs = port.card().map_or(u8::MAX, |own| endpoints_of(own.card.pairs()));
-        let endpoints = endpoints.at_most(options.endpoints_max.min(pairs));
+        let mut before = table.table().open_endpoints();
+        let programs: Vec<u32> = (0..ENDPOINTS)
+            .filter(|endpoint| before & 1 << endpoint != 0)
+            .filter_map(|endpoint| Some(program_of(endpoint)?.pid()))
+            .collect();
+        let mut port = OwnPort::open(&interface, options.ether_type, before, &programs)?;
+        let mut endpoints_max = options.endpoints_max;
+        if let Some(own) = port.card() {
+            endpoints_max = endpoints_max.min(endpoints_of(own.card.pairs()));
+            if !own.card.goes_on() {
+                // Their queue pairs are over.
+                before = 0;
+            }
+        }
+        let endpoints = Endpoints::new(before, Time::ZERO, program_of).at_most(endpoints_max);
+        let pairs = Pairs::new(endpoints.open());
         if !options.on_demand {
             set_up::mark(&place, interface.mac)?;
         }
@@ -285,7 +297,7 @@ impl Daemon {
                 name: board_name,
             },
             port,
-            pairs: Pairs::default(),
+            pairs,
             shares: None,
             listener,
             table,
@@ -556,6 +568,11 @@ struct Sharing {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        if self.endpoints.open() != 0
+            && let Some(own) = self.port.card()
+        {
+            own.card.leave_running();
+        }
         // The limit is not checked any more from now on.
         self.publish_direct_limit(0);
         // An orderly end: no socket stays on which no process listens. The table stays, with its indices, as long as

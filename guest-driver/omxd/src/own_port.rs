@@ -34,11 +34,16 @@ pub(crate) struct OwnCard {
 }
 
 impl OwnPort {
-    /// Opens the port, for all frames that are not for the endpoints in `open`.
-    pub(crate) fn open(interface: &Interface, ether_type: EtherType, open: u32) -> Result<Self, NetifError> {
+    /// Opens the port, for all frames that are not for the endpoints in `open`. `programs` may have endpoints from before.
+    pub(crate) fn open(
+        interface: &Interface,
+        ether_type: EtherType,
+        open: u32,
+        programs: &[u32],
+    ) -> Result<Self, NetifError> {
         match interface.card() {
             Some(address) => {
-                let card = Card::open(address, PAIRS_MAX)?;
+                let card = Card::open(address, PAIRS_MAX, programs)?;
                 let mut port = VirtioPort::from_prepared(card.prepare(0)?, ether_type)?;
                 port.limit_pause(PAUSE_MAX);
                 Ok(Self::Card(Box::new(OwnCard { port, card })))

@@ -9,6 +9,7 @@ use virtio_bindings::{virtio_config::VIRTIO_F_VERSION_1, virtio_net};
 
 use super::{
     CardAddress, PairLayout, PreparedPair, Route, VirtioError,
+    adopt::{self, Description},
     capabilities::Windows,
     control,
     device::{self, Bar, Device, duplicate},
@@ -80,6 +81,7 @@ pub(super) struct Negotiated {
     pub(super) control: Option<u16>,
     /// Entries of the shortest queue.
     pub(super) ring_size: u16,
+    features: u64,
 }
 
 /// Resets the device and negotiates; returns what is wrong with it.
@@ -130,6 +132,7 @@ pub(super) fn negotiate<C: Registers, N: Registers>(
         pairs,
         control,
         ring_size,
+        features,
     })
 }
 
@@ -145,18 +148,24 @@ pub struct Card {
     layout: PairLayout,
     facts: Facts,
     pairs: u16,
+    features: u64,
     /// The numbers of the doorbells of all queues.
     doorbells: Vec<u16>,
+    goes_on: bool,
+    left: bool,
 }
 
 impl Card {
     /// Takes the card at `address` and sets it up with at most `pairs_wanted` queue pairs, all of which hold buffers to
     /// receive.
     ///
+    /// A card that runs, whose owner was killed and of which one of `programs` has a queue pair, goes on as it is
+    /// ([`Card::goes_on`]).
+    ///
     /// # Errors
     /// [`VirtioError`]: no such card, with another driver, in use, no privilege, or unusable.
-    pub fn open(address: CardAddress, pairs_wanted: u16) -> Result<Self, VirtioError> {
-        let device: Box<dyn Device> = match device::route_of(address)? {
+    pub fn open(address: CardAddress, pairs_wanted: u16, programs: &[u32]) -> Result<Self, VirtioError> {
+        let mut device: Box<dyn Device> = match device::route_of(address)? {
             Route::Uio => Box::new(Uio::open(address)?),
         };
         let windows = *device.windows();
@@ -164,14 +173,33 @@ impl Card {
         let mapping = Mapping::shared(fd, offset, len).map_err(VirtioError::io(address, "map the registers"))?;
         let bar = Bar::new(mapping, len);
         let (common, network) = registers(address, &bar, &windows)?;
+        if runs(common.status())
+            && let Some((memory, description, doorbells)) = adopt(&common, &mut *device, programs)
+        {
+            return Ok(Self {
+                address,
+                facts: facts(&network, description.features),
+                common,
+                network,
+                device,
+                windows,
+                memory,
+                layout: description.layout,
+                pairs: description.pairs,
+                features: description.features,
+                doorbells,
+                goes_on: true,
+                left: false,
+            });
+        }
         let unusable = |what| VirtioError::Unusable { address, what };
         device
             .enable()
             .map_err(VirtioError::io(address, "switch on access to memory"))?;
         let negotiated = negotiate(&common, &network, pairs_wanted.max(1)).map_err(unusable)?;
         let layout = PairLayout::new(negotiated.facts.mtu, negotiated.ring_size, device.scatters());
-        let len = PAIRS_OFFSET + usize::from(negotiated.pairs) * layout.len();
-        let memory = SharedMemory::new(len).map_err(VirtioError::io(address, "make the memory"))?;
+        let memory = SharedMemory::new(adopt::MEMORY_NAME, memory_len(layout, negotiated.pairs))
+            .map_err(VirtioError::io(address, "make the memory"))?;
         let mut card = Self {
             address,
             common,
@@ -182,7 +210,10 @@ impl Card {
             layout,
             facts: negotiated.facts,
             pairs: negotiated.pairs,
+            features: negotiated.features,
             doorbells: Vec::new(),
+            goes_on: false,
+            left: false,
         };
         match card.start(&bar, negotiated) {
             Ok(()) => Ok(card),
@@ -191,6 +222,16 @@ impl Card {
                 Err(error)
             }
         }
+    }
+
+    /// Whether the card was running when it was taken, and goes on with its queue pairs as they were.
+    pub const fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
+    /// Leaves the card running for the next owner, when this value is dropped: programs have queue pairs of it.
+    pub const fn leave_running(&mut self) {
+        self.left = true;
     }
 
     /// Whether a program owns the card whose PCI configuration is at this path.
@@ -226,6 +267,12 @@ impl Card {
             }
             self.refill(pair)?;
         }
+        let description = Description {
+            layout: self.layout,
+            pairs: self.pairs,
+            features: self.features,
+        };
+        description.write(&self.memory);
         let control = negotiated.control.map(|queue| {
             let addresses = control::addresses(&bus, CONTROL_PAGE);
             (queue, self.common.start_queue(queue, control::SIZE, addresses))
@@ -303,14 +350,13 @@ impl Card {
 
     /// Returns the card as an interface, as it is now.
     pub fn interface(&self) -> Interface {
-        let up = self.network.status() & LINK_UP != 0;
+        let up = self.features & STATUS == 0 || self.network.status() & LINK_UP != 0;
         interface(self.address, Facts { up, ..self.facts })
     }
 
     /// Whether the device says that it cannot go on without a reset, or was reset by another.
     pub fn has_failed(&self) -> bool {
-        let status = self.common.status();
-        status & status::DRIVER_OK == 0 || status & status::NEEDS_RESET != 0
+        !runs(self.common.status())
     }
 
     /// Prepares a pair for one process.
@@ -349,9 +395,51 @@ impl Card {
 
 impl Drop for Card {
     fn drop(&mut self) {
-        // The device lets go of the memory before it is unmapped and unpinned.
-        self.common.set_status(0);
+        // The device lets go of the memory before it is unmapped and unpinned. Programs that have a pair keep both.
+        if !self.left {
+            self.common.set_status(0);
+        }
     }
+}
+
+const fn runs(status: u8) -> bool {
+    status & status::DRIVER_OK != 0 && status & (status::NEEDS_RESET | status::FAILED) == 0
+}
+
+fn memory_len(layout: PairLayout, pairs: u16) -> usize {
+    PAIRS_OFFSET + usize::from(pairs) * layout.len()
+}
+
+/// Finds the memory of a running card among what programs have, with the doorbells of its queues. `None`: there is none,
+/// or it is not where the card has its queues.
+fn adopt(
+    common: &Common<MappedRegisters>,
+    device: &mut dyn Device,
+    programs: &[u32],
+) -> Option<(SharedMemory, Description, Vec<u16>)> {
+    let found = programs
+        .iter()
+        .find_map(|program| adopt::search(*program, adopt::MEMORY_NAME, device.path()).ok())?;
+    let memory = SharedMemory::of_file(found.memory, 0, found.memory_len).ok()?;
+    let description = Description::read(&memory)?;
+    let Description { layout, pairs, .. } = description;
+    if pairs > PAIRS_MAX || memory_len(layout, pairs) != found.memory_len {
+        return None;
+    }
+    let bus = device.attach(&memory).ok()?;
+    let mut doorbells = Vec::new();
+    for pair in 0..pairs {
+        let bus = bus.part(PAIRS_OFFSET + usize::from(pair) * layout.len(), layout.len());
+        for (place, queue) in [(layout.receive(), 2 * pair), (layout.transmit(), 2 * pair + 1)] {
+            let (addresses, doorbell) = common.queue(queue);
+            if addresses != ring_addresses(&bus, place) {
+                return None;
+            }
+            doorbells.push(doorbell);
+        }
+    }
+    device.adopt(found.device);
+    Some((memory, description, doorbells))
 }
 
 fn ring_addresses(bus: &BusAddresses, place: RingPlace) -> QueueAddresses {

@@ -4,6 +4,7 @@
 use std::{
     fs, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
     sync::Arc,
 };
 
@@ -59,6 +60,10 @@ pub(super) trait Device: Send {
     fn enable(&self) -> io::Result<()>;
     /// Makes memory known to the device.
     fn attach(&mut self, memory: &SharedMemory) -> io::Result<BusAddresses>;
+    /// Returns the path of what must stay open while the device goes on.
+    fn path(&self) -> &Path;
+    /// Goes on with what another process had open, in place of the own one.
+    fn adopt(&mut self, open: OwnedFd);
     /// Whether pages that are neighbours here may be anywhere for the device.
     fn scatters(&self) -> bool;
     /// Returns what must stay open while the device uses the memory.

@@ -27,9 +27,9 @@ pub(super) struct SharedMemory {
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Makes memory of `len` bytes, whole pages, all zero.
-    pub(super) fn new(len: usize) -> io::Result<Self> {
-        let file = memfd_create("weft-card", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    /// Makes memory of `len` bytes, whole pages, all zero; `name` stands in the lists of open files.
+    pub(super) fn new(name: &str, len: usize) -> io::Result<Self> {
+        let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, len as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Self::of_file(file, 0, len)
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn memory_is_shared_by_whoever_maps_its_file_and_only_what_is_there() {
-        let one = SharedMemory::new(2 * PAGE).unwrap();
+        let one = SharedMemory::new("weft-test", 2 * PAGE).unwrap();
         let part = |offset, len| SharedMemory::of_file(one.file().try_clone_to_owned().unwrap(), offset, len);
         let two = part(PAGE as u64, PAGE).unwrap();
         one.half(PAGE).store(7, Ordering::Relaxed);

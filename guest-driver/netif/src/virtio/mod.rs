@@ -12,6 +12,7 @@
 //! holds the longest frame, and is lent as one slice), no offloads, flags instead of event indices.
 
 mod address;
+mod adopt;
 mod capabilities;
 mod card;
 mod control;

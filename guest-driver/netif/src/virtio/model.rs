@@ -36,7 +36,7 @@ pub(super) struct Pair {
 impl Pair {
     pub(super) fn new(mtu: usize, ring_size: u16) -> Self {
         let layout = PairLayout::new(mtu, ring_size, true);
-        let memory = SharedMemory::new(layout.len()).unwrap();
+        let memory = SharedMemory::new("weft-test", layout.len()).unwrap();
         // No two neighbours of the memory are neighbours for the device.
         let pages = (0..layout.len() / PAGE).rev().map(|page| (page as u64 + 7) << 12);
         let bus = BusAddresses::scattered(pages.collect());

@@ -125,6 +125,18 @@ impl<R: Registers> Common<R> {
         self.0.read(24, 2) as u16
     }
 
+    /// Returns where a queue's parts are, and the number of its doorbell.
+    pub(super) fn queue(&self, queue: u16) -> (QueueAddresses, u16) {
+        self.0.write(22, 2, queue.into());
+        let address = |at: usize| u64::from(self.0.read(at, 4)) | u64::from(self.0.read(at + 4, 4)) << 32;
+        let addresses = QueueAddresses {
+            descriptors: address(32),
+            available: address(40),
+            used: address(48),
+        };
+        (addresses, self.0.read(30, 2) as u16)
+    }
+
     /// Starts a queue, and returns the number of its doorbell.
     pub(super) fn start_queue(&self, queue: u16, size: u16, addresses: QueueAddresses) -> u16 {
         self.0.write(22, 2, queue.into());

@@ -8,7 +8,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::FileExt,
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use libc::xdp_umem_reg;
@@ -44,10 +44,11 @@ pub(super) struct Uio {
     configuration: File,
     /// As long as it is open in some process the device reaches memory; the kernel ends that with the last one.
     uio: OwnedFd,
+    path: PathBuf,
     windows: Windows,
     registers: File,
     registers_len: usize,
-    /// Sockets that keep memory where it is.
+    /// Sockets that keep memory where it is, and what else must stay open.
     pins: Vec<OwnedFd>,
 }
 
@@ -64,12 +65,13 @@ impl Uio {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(VirtioError::InUse { address }),
             Err(error) => return Err(VirtioError::io(address, "lock the PCI configuration")(error)),
         }
-        let uio = open_uio(address).map_err(VirtioError::io(address, "open the uio device"))?;
+        let (uio, path) = open_uio(address).map_err(VirtioError::io(address, "open the uio device"))?;
         let windows = read_windows(address, &configuration)?;
         let (registers, registers_len) = open_registers(address, windows.common.bar, true)?;
         Ok(Self {
             configuration,
             uio,
+            path,
             windows,
             registers,
             registers_len,
@@ -78,11 +80,12 @@ impl Uio {
     }
 }
 
-fn open_uio(address: CardAddress) -> io::Result<OwnedFd> {
+fn open_uio(address: CardAddress) -> io::Result<(OwnedFd, PathBuf)> {
     let mut entries = fs::read_dir(address.folder().join("uio"))?;
     let entry = entries.next().ok_or(io::ErrorKind::NotFound)??;
     let path = PathBuf::from("/dev").join(entry.file_name());
-    Ok(OpenOptions::new().read(true).write(true).open(path)?.into())
+    let uio = OpenOptions::new().read(true).write(true).open(&path)?;
+    Ok((uio.into(), path))
 }
 
 fn read_windows(address: CardAddress, configuration: &File) -> Result<Windows, VirtioError> {
@@ -139,6 +142,15 @@ impl Device for Uio {
     fn attach(&mut self, memory: &SharedMemory) -> io::Result<BusAddresses> {
         self.pins.push(pin(memory)?);
         physical(memory).map(BusAddresses::scattered)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn adopt(&mut self, open: OwnedFd) {
+        // The kernel stops the device whenever one descriptor of it is closed for good: the own one stays open, too.
+        self.pins.push(std::mem::replace(&mut self.uio, open));
     }
 
     fn scatters(&self) -> bool {

@@ -271,6 +271,12 @@ impl Daemon {
         let id = self.clients.connections[at].id;
         let program = Program::new(self.clients.connections[at].user, self.clients.connections[at].pid);
         let who = self.who(at, endpoint, command);
+        if self.port.card().is_some() && !self.endpoints.is_expected(endpoint) {
+            let reason = Refusal::Busy;
+            let sentence =
+                format!("the card was set up anew, without the queue pair that endpoint {endpoint} had; open it again");
+            return self.say(at, &Reply::Refused { reason, sentence }, &[]);
+        }
         if let Err((reason, sentence)) = self.endpoints.take_back(id, who, &program) {
             return self.say(at, &Reply::Refused { reason, sentence }, &[]);
         }
