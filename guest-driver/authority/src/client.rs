@@ -465,6 +465,18 @@ impl Session {
         Ok((status, PeerTable::map(File::from(table))?))
     }
 
+    /// Sends a control frame to the card behind an interface whose card programs drive themselves, and returns the
+    /// frames that it answers with.
+    ///
+    /// # Errors
+    /// [`OmxdError::Refused`] unless the caller is root, and where the kernel drives the card.
+    pub fn converse(&self, frame: Vec<u8>) -> Result<Vec<Vec<u8>>, OmxdError> {
+        match self.request(&Request::Converse { frame }, ANSWER_LIMIT)? {
+            (Reply::Said { frames }, _) => Ok(frames),
+            _ => Err(OmxdError::Protocol),
+        }
+    }
+
     fn order(&self, request: &Request) -> Result<(), OmxdError> {
         match self.request(request, ANSWER_LIMIT)? {
             (Reply::Done, _) => Ok(()),

@@ -156,6 +156,12 @@ pub enum Request {
     ClearCounters,
     /// Asks for the status.
     Status,
+    /// Sends a control frame to the card behind an interface whose card programs drive themselves. Only the system's
+    /// administrator may.
+    Converse {
+        /// The frame.
+        frame: Vec<u8>,
+    },
     /// Asks an authority that was started on demand to end, because the one that was set up for this interface wants to
     /// start.
     GiveWay,
@@ -228,6 +234,11 @@ pub enum Reply {
     },
     /// The status, with which the peer table comes.
     Status(BoardStatus),
+    /// The control frames that the card answered with, none if it is silent.
+    Said {
+        /// The frames.
+        frames: Vec<Vec<u8>>,
+    },
     /// The request was refused.
     Refused {
         /// Why, as a number for programs.

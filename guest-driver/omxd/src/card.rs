@@ -1,15 +1,19 @@
 //! A card that endpoints drive themselves: each endpoint has the queue pair behind its number, the authority the first
 //! one. The card steers an endpoint's frames to its pair while it is open, and all others to the first.
 
-use std::{os::fd::AsFd, os::unix::net::UnixStream};
+use std::{
+    io::IoSlice,
+    os::{fd::AsFd, unix::net::UnixStream},
+    time::{Duration, Instant},
+};
 
 use ether::EtherType;
 use firmware::{
-    ENDPOINTS as CARD_ENDPOINTS, INDIRECTION_LEN, SteeringChange, SteeringMode, SteeringTable, TABLE_ENTRIES_MAX,
-    TableChange, TableEntries,
+    CONTROL_FRAME_MAX, ENDPOINTS as CARD_ENDPOINTS, INDIRECTION_LEN, SteeringChange, SteeringMode, SteeringTable,
+    TABLE_ENTRIES_MAX, TableChange, TableEntries,
     control::{Reply, Request},
 };
-use netif::{VirtioPort, virtio::PreparedPair};
+use netif::{Interest, Netif, NetifError, VirtioPort, virtio::PreparedPair};
 use weft_authority::OmxdError;
 use weft_card_control::{Card as Conversation, CardError};
 
@@ -51,6 +55,33 @@ fn talk<T>(
         interface: port.interface().name.clone(),
         sentence: error.to_string(),
     })
+}
+
+/// The card answers in microseconds; one that is emulated on a busy machine, later.
+const ANSWER_LIMIT: Duration = Duration::from_millis(400);
+
+/// Sends a program's control frame to the card, and returns what it answers; nothing if it is silent.
+pub(crate) fn converse(own: &mut OwnCard, ether_type: EtherType, frame: &[u8]) -> Result<Vec<Vec<u8>>, OmxdError> {
+    let kind = frame.get(12..14).and_then(|kind| kind.first_chunk());
+    let is_control = kind.is_some_and(|kind| u16::from_be_bytes(*kind) == EtherType::CARD_CONTROL.0);
+    if !is_control || frame.len() > CONTROL_FRAME_MAX {
+        return Err(OmxdError::Protocol);
+    }
+    let port = &mut own.port;
+    port.set_ether_type(EtherType::CARD_CONTROL);
+    let answered = ask(port, frame);
+    port.set_ether_type(ether_type);
+    Ok(answered?)
+}
+
+fn ask(port: &mut VirtioPort, frame: &[u8]) -> Result<Vec<Vec<u8>>, NetifError> {
+    port.send(&[IoSlice::new(frame)])?;
+    port.wait(Interest::Receive, Instant::now() + ANSWER_LIMIT, None)?;
+    let mut answers = Vec::new();
+    while let Some(answer) = port.poll_receive()? {
+        answers.push(answer[..answer.len().min(CONTROL_FRAME_MAX)].to_vec());
+    }
+    Ok(answers)
 }
 
 fn steer(
@@ -132,8 +163,8 @@ impl Pairs {
             });
         }
         let pair = pair_of(endpoint);
-        own.card.take_back(pair).map_err(netif::NetifError::from)?;
-        let prepared = own.card.prepare(pair).map_err(netif::NetifError::from)?;
+        own.card.take_back(pair).map_err(NetifError::from)?;
+        let prepared = own.card.prepare(pair).map_err(NetifError::from)?;
         self.steer_endpoint(own, endpoint, pair, frames)?;
         self.steered |= 1 << endpoint;
         Ok(prepared)
@@ -152,7 +183,7 @@ impl Pairs {
         for endpoint in (0..u32::BITS as u8).filter(|endpoint| closed & 1 << endpoint != 0) {
             self.steered &= !(1 << endpoint);
             let steered = self.steer_endpoint(own, endpoint, 0, frames);
-            let taken = own.card.take_back(pair_of(endpoint)).map_err(netif::NetifError::from);
+            let taken = own.card.take_back(pair_of(endpoint)).map_err(NetifError::from);
             if let Err(error) = steered.and(taken.map_err(OmxdError::from)) {
                 tracing::warn!("{error}; frames for endpoint {endpoint}, which is closed, may be lost");
             }

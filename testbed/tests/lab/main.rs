@@ -2,6 +2,7 @@
 //! (`WEFT_BIN_DIR`) and a network or a filled cache for the first guest image; `WEFT_QEMU_NEWER` names a second QEMU to
 //! run the tests with. Run them with one test thread: two guests and their switch share two cores already.
 
+mod bypass;
 mod cards;
 mod commands;
 mod counts;

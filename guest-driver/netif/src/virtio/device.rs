@@ -70,12 +70,11 @@ pub(super) trait Device: Send {
     fn keep(&self) -> Vec<BorrowedFd<'_>>;
 }
 
-/// Returns the driver that a card is bound to.
+/// Checks that the kernel describes a virtio network card in this folder.
 ///
 /// # Errors
 /// [`VirtioError::NoSuchDevice`], [`VirtioError::NotACard`].
-pub fn driver_of(address: CardAddress) -> Result<Option<String>, VirtioError> {
-    let folder = address.folder();
+pub fn check_kind(address: CardAddress, folder: &Path) -> Result<(), VirtioError> {
     if !folder.exists() {
         return Err(VirtioError::NoSuchDevice { address });
     }
@@ -91,6 +90,16 @@ pub fn driver_of(address: CardAddress) -> Result<Option<String>, VirtioError> {
             device,
         });
     }
+    Ok(())
+}
+
+/// Returns the driver that a card is bound to.
+///
+/// # Errors
+/// As [`check_kind`].
+pub fn driver_of(address: CardAddress) -> Result<Option<String>, VirtioError> {
+    let folder = address.folder();
+    check_kind(address, &folder)?;
     let driver = fs::read_link(folder.join("driver")).ok();
     Ok(driver.and_then(|link| Some(link.file_name()?.to_str()?.to_owned())))
 }

@@ -33,7 +33,7 @@ mod uio;
 
 pub use address::CardAddress;
 pub use card::{Card, PAIRS_MAX, look_at};
-pub use device::{Route, driver_of, route_of};
+pub use device::{Route, check_kind, driver_of, route_of};
 pub use error::VirtioError;
 pub use layout::PairLayout;
 pub use port::{CardFaults, VirtioPort};

@@ -17,6 +17,7 @@ use weft_authority::{
 };
 
 use crate::{
+    card,
     filter::{self, Members},
     own_port::OwnPort,
     owners::{self, Program},
@@ -213,6 +214,7 @@ impl Daemon {
                 let id = self.clients.connections[at].id;
                 self.pairing.pair(id, endpoint, known, &self.endpoints)
             }
+            Request::Converse { frame } => self.converse(at, &frame),
             Request::Status => {
                 let status = Reply::Status(self.status());
                 return self.say(at, &status, &[self.table.readable()]);
@@ -285,6 +287,23 @@ impl Daemon {
         let visits = self.pairing.open_again(id, endpoint)?;
         let counters = self.counters.open(id)?;
         self.say(at, &Reply::Resumed, &[visits.as_fd(), counters.as_fd()])
+    }
+
+    fn converse(&mut self, at: usize, frame: &[u8]) -> Reply {
+        if !self.clients.connections[at].privileged {
+            return not_allowed("only root may talk with the card".to_owned());
+        }
+        let ether_type = self.options.ether_type;
+        match self.port.card() {
+            Some(own) => match card::converse(own, ether_type, frame) {
+                Ok(frames) => Reply::Said { frames },
+                Err(error) => {
+                    let (reason, sentence) = refusal(error);
+                    Reply::Refused { reason, sentence }
+                }
+            },
+            None => not_allowed("the kernel drives this card: talk with it by a packet socket".to_owned()),
+        }
     }
 
     fn open_raw(&mut self, at: usize, command: String) -> Reply {

@@ -103,6 +103,12 @@ fn describe_board(
         let driver = interface.driver();
         let driver = driver.as_deref().unwrap_or("unknown");
         writeln!(text, "   driver {driver}, NUMA node {node}")?;
+        if interface.card().is_some() {
+            writeln!(
+                text,
+                "   endpoints drive the card themselves and poll it: it has no interrupts for them"
+            )?;
+        }
     }
     let preset = asked.as_ref().ok().map(|(status, _)| &*status.preset);
     for warning in warnings(interface, preset, late_interrupts(&interface.name)) {

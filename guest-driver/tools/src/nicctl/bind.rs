@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use netif::{
     Interface,
-    virtio::{Card, CardAddress, VirtioError},
+    virtio::{Card, CardAddress, VirtioError, check_kind},
 };
 use serde::Serialize;
 
@@ -119,9 +119,7 @@ impl Kernel {
                 format!("there is no interface named {device:?} (`ip link` lists them), and it is no PCI address")
             })?
         };
-        if !self.device(address).exists() {
-            return Err(VirtioError::NoSuchDevice { address }.into());
-        }
+        check_kind(address, &self.device(address))?;
         Ok(address)
     }
 
@@ -281,7 +279,11 @@ mod tests {
             dir.path().join("sys/class/net/weft-none/device"),
         )
         .unwrap();
-        fs::write(device.join("config"), "").unwrap();
+        for (file, text) in [("config", ""), ("vendor", "0x1af4\n"), ("device", "0x1041\n")] {
+            fs::write(device.join(file), text).unwrap();
+        }
+        // Something else.
+        fs::create_dir_all(dir.path().join("sys/bus/pci/devices/0000:00:00.0")).unwrap();
         let root = dir.path().to_owned();
         (dir, Kernel { root })
     }
@@ -309,6 +311,8 @@ mod tests {
             kernel.find("00:05.0").unwrap_err().to_string(),
             "there is no PCI device 0000:00:05.0 (`ls /sys/bus/pci/devices` lists those that exist)"
         );
+        let other = kernel.find("00:00.0").unwrap_err().to_string();
+        assert!(other.contains("is no virtio network card"), "{other}");
         let unknown = kernel.find("eth9").unwrap_err().to_string();
         assert!(unknown.contains("no interface named \"eth9\""), "{unknown}");
         assert_eq!(kernel.interface_of(CARD.parse().unwrap()).as_deref(), Some("weft-none"));

@@ -4,15 +4,15 @@ use std::{os::fd::AsFd, process::ExitCode};
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use ether::EtherType;
 use firmware::{CoalescingChange, Reason, control::Request};
-use netif::{AfPacket, AfPacketOptions};
-use weft_card_control::{CONTROL_RING_LEN, Card, ask};
+use netif::Interface;
+use weft_card_control::{Card, ask};
 
 use super::{
     bind::{self, Bind, Unbind},
     copy_engine::CopyEngineOutput,
     group::Group,
+    port::ControlPort,
     report::{AdaptiveOutput, CoalescingOutput, InfoOutput, StatsOutput},
     steering::{self, Steering},
     strategies::Strategies,
@@ -116,11 +116,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         _ => {}
     }
     let stop = Stop::on_signals().context("cannot take over signals")?;
-    let options = AfPacketOptions {
-        ring_len: CONTROL_RING_LEN,
-        ..AfPacketOptions::default()
-    };
-    let mut port = AfPacket::open(&arguments.interface, EtherType::CARD_CONTROL, &options)?;
+    let mut port = ControlPort::open(&arguments.interface)?;
     let mut card = Card::new(&mut port, stop.as_fd());
     let answered = answer(arguments, &mut card, &stop).with_context(|| arguments.interface.clone())?;
     answered.map_or(Ok(()), |text| print_line(&text))?;
@@ -128,12 +124,14 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Does what the command says, and returns what is still to be printed.
-fn answer(arguments: &Arguments, card: &mut Card<'_, AfPacket>, stop: &Stop) -> anyhow::Result<Option<String>> {
+fn answer(arguments: &Arguments, card: &mut Card<'_, ControlPort>, stop: &Stop) -> anyhow::Result<Option<String>> {
     let json = arguments.json;
     let text = match &arguments.command {
         Command::Info => {
             let abilities = card.hello()?;
-            text_of(json, &InfoOutput::new(abilities, &Strategies::of(card)?))
+            let mut info = InfoOutput::new(abilities, &Strategies::of(card)?);
+            info.driver = Interface::find(&arguments.interface)?.driver();
+            text_of(json, &info)
         }
         Command::Coalesce(change) => {
             let strategies = Strategies::of(card)?;
@@ -162,7 +160,7 @@ fn answer(arguments: &Arguments, card: &mut Card<'_, AfPacket>, stop: &Stop) -> 
 }
 
 /// Counters, and of the interrupts that strategies decided for reasons of their own which ones did.
-fn stats(card: &mut Card<'_, AfPacket>, queue: Option<u16>, strategy: Option<&str>) -> anyhow::Result<StatsOutput> {
+fn stats(card: &mut Card<'_, ControlPort>, queue: Option<u16>, strategy: Option<&str>) -> anyhow::Result<StatsOutput> {
     let strategies = Strategies::of(card)?;
     let mut counters = |strategy| ask!(card, &Request::GetCounters { queue, strategy }, GetCounters);
     let asked = strategy.map(|name| strategies.code(name)).transpose()?;

@@ -75,7 +75,7 @@ impl Group {
     /// Runs the command with the card behind `card` on `interface`.
     pub(super) fn run(
         &self,
-        card: &mut Card<'_, AfPacket>,
+        card: &mut Card<'_, impl Netif>,
         interface: &str,
         json: bool,
         stop: &Stop,
@@ -158,11 +158,11 @@ fn open(interface: &str) -> anyhow::Result<AfPacket> {
 }
 
 /// Returns the report of the first group behind this number; there is none if the number is not greater.
-fn next_group(card: &mut Card<'_, AfPacket>, after: u16) -> Result<GroupReport, CardError> {
+fn next_group(card: &mut Card<'_, impl Netif>, after: u16) -> Result<GroupReport, CardError> {
     ask!(card, &Request::GetGroups { after }, GetGroups)
 }
 
-fn groups(card: &mut Card<'_, AfPacket>) -> anyhow::Result<Vec<GroupReport>> {
+fn groups(card: &mut Card<'_, impl Netif>) -> anyhow::Result<Vec<GroupReport>> {
     let mut all: Vec<GroupReport> = Vec::new();
     loop {
         let after = all.last().map_or(0, |report| report.group);
@@ -180,12 +180,12 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Returns the card's report of a group that it is in.
-fn own(card: &mut Card<'_, AfPacket>, group: u16) -> anyhow::Result<Option<GroupReport>> {
+fn own(card: &mut Card<'_, impl Netif>, group: u16) -> anyhow::Result<Option<GroupReport>> {
     let report = next_group(card, group - 1)?;
     Ok((report.group == group).then_some(report))
 }
 
-fn member(card: &mut Card<'_, AfPacket>, group: u16) -> anyhow::Result<GroupReport> {
+fn member(card: &mut Card<'_, impl Netif>, group: u16) -> anyhow::Result<GroupReport> {
     own(card, group)?
         .with_context(|| format!("this card is not in group {group}; `nicctl group join {group}` makes it a member"))
 }

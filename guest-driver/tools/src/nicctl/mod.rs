@@ -6,6 +6,7 @@ mod bind;
 mod cli;
 mod copy_engine;
 mod group;
+mod port;
 mod report;
 mod steering;
 mod strategies;

@@ -13,6 +13,9 @@ use super::Strategies;
 /// `nicctl info`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InfoOutput {
+    /// The kernel's driver of the card, where it says; with `uio_pci_generic` and `vfio-pci` programs drive the card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
     /// Version of the control protocol.
     pub version: u8,
     /// Number of receive queues.
@@ -44,6 +47,7 @@ impl InfoOutput {
             (ability::STRATEGY_NAMES, "strategy names"),
         ];
         Self {
+            driver: None,
             version: card.version,
             queue_pairs: card.queue_pairs,
             abilities: named
@@ -61,6 +65,13 @@ impl InfoOutput {
 impl fmt::Display for InfoOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "programmable card, control protocol version {}", self.version)?;
+        if let Some(driver) = &self.driver {
+            let who = match driver.as_str() {
+                "uio_pci_generic" | "vfio-pci" => "programs drive the card themselves",
+                _ => "the kernel drives the card",
+            };
+            writeln!(f, "driver:         {driver}: {who}")?;
+        }
         writeln!(f, "receive queues: {}", self.queue_pairs)?;
         writeln!(f, "abilities:      {}", self.abilities.join(", "))?;
         writeln!(f, "strategies:     {}", self.strategies.join(", "))?;

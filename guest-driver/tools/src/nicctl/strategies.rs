@@ -6,7 +6,7 @@ use firmware::{
     StrategyKind,
     control::{RefusalCode, Reply, Request, StrategyCode},
 };
-use netif::AfPacket;
+use netif::Netif;
 use weft_card_control::{Card, CardError};
 
 /// Names by code.
@@ -20,7 +20,7 @@ impl Strategies {
     }
 
     /// Asks a card for its names. A card that does not tell them has those that this tool knows.
-    pub(super) fn of(card: &mut Card<'_, AfPacket>) -> Result<Self> {
+    pub(super) fn of(card: &mut Card<'_, impl Netif>) -> Result<Self> {
         let mut names = Vec::new();
         loop {
             let first = StrategyCode(u8::try_from(names.len()).unwrap_or(u8::MAX));
