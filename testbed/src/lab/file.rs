@@ -361,8 +361,8 @@ pub struct NicFile {
     #[schemars(with = "Option<bool>")]
     pub loopback: Option<Spanned<bool>>,
     /// Give the card to programs that drive it themselves, without the kernel: `uio` (for root in the guest) or `vfio` (behind an IOMMU,
-    /// for other users, too). Programs reach it as `virtio:0000:00:04.0` or so (`nicctl bind` in the guest says it). It has no IP address,
-    /// and by default five queue pairs: one for `omxd`, and one for each open endpoint.
+    /// for other users, too). Programs reach `eth0` as `virtio:0000:00:10.0`, `eth1` as `virtio:0000:00:11.0`, and so on in hexadecimal.
+    /// It has no IP address, and by default five queue pairs: one for `omxd`, and one for each open endpoint.
     #[schemars(with = "Option<Bypass>")]
     pub bypass: Option<Spanned<Bypass>>,
     /// When the card interrupts its guest.

@@ -14,6 +14,10 @@ pub const CPUS_MAX: u32 = 255;
 /// Largest number of NICs of a guest, uplink included: the free slots of the q35 root bus.
 pub const NICS_MAX: usize = 24;
 
+/// The slots of the q35 root bus for cards whose place is known. The chipset has the slot behind the last one.
+const FIRST_KNOWN_SLOT: usize = 0x10;
+const LAST_SLOT: usize = 0x1e;
+
 /// Largest number of queue pairs of a NIC, which is within QEMU's 1024 vectors.
 pub use vnicd_protocol::QUEUE_PAIRS_MAX;
 
@@ -190,11 +194,21 @@ pub struct Nic {
     pub queue_pairs: u16,
     /// Whether the card reaches the guest's memory through an IOMMU, for a program of the guest that drives it.
     pub iommu: bool,
+    /// Whether the card's place on the PCI bus follows from its number ([`Nic::slot`]), for a program of the guest that
+    /// drives it.
+    pub has_known_slot: bool,
     /// MTU that the card tells the guest; it needs a backend that supports VIRTIO_NET_F_MTU.
     pub host_mtu: Option<u16>,
 }
 
 impl Nic {
+    /// Returns the slot on the PCI bus of card number `index`, if its place is known: behind all that QEMU puts there by
+    /// itself, from the lowest free slot on.
+    #[must_use]
+    pub fn slot(index: usize) -> Option<usize> {
+        Some(FIRST_KNOWN_SLOT + index).filter(|slot| *slot <= LAST_SLOT)
+    }
+
     /// Returns QEMU's name for the link of card number `index`, as [`super::Qmp::set_link`] needs it.
     #[must_use]
     pub fn link_name(index: usize) -> String {
@@ -328,6 +342,9 @@ impl Qemu {
             device += ",vectors=0";
         } else if pairs > 1 {
             device += &format!(",vectors={}", 2 * pairs + 2);
+        }
+        if let Some(slot) = Nic::slot(index).filter(|_| nic.has_known_slot) {
+            device += &format!(",addr={slot:#04x}");
         }
         if nic.iommu {
             device += ",disable-legacy=on,iommu_platform=on";

@@ -11,7 +11,7 @@ const LAB: &str = "name = \"bypass\"\n[[switch]]\nname = \"s1\"\n[[switch]]\nnam
                    [[node]]\nname = \"n2\"\nnic = [{ switch = \"s1\" }, { switch = \"s2\", bypass = \"uio\" }]\n";
 
 /// The place of the second card on the PCI bus, as QEMU puts it there.
-const CARD: &str = "0000:00:04.0";
+const CARD: &str = "0000:00:11.0";
 
 /// Runs a command for messages over the card.
 fn over_card(world: &World, node: &str, command: &str) -> String {
@@ -165,15 +165,15 @@ fn a_card_is_refused_with_a_sentence_that_says_why() {
         ("nicctl bind --driver uio 0000:00:00.0", "is no virtio network card"),
         (
             "nicctl bind --driver uio eth0",
-            "eth0 is up, so the kernel uses 0000:00:03.0",
+            "eth0 is up, so the kernel uses 0000:00:02.0",
         ),
-        ("nicctl bind --driver vfio 0000:00:04.0", "is behind no IOMMU"),
+        ("nicctl bind --driver vfio 0000:00:11.0", "is behind no IOMMU"),
         (
-            "OMX_IFACES=virtio:0000:00:03.0 omx_info",
+            "OMX_IFACES=virtio:0000:00:02.0 omx_info",
             "is with the kernel's driver virtio-pci; `nicctl bind",
         ),
         (
-            "OMX_IFACES=virtio:0000:00:04.0 omx_perf",
+            "OMX_IFACES=virtio:0000:00:11.0 omx_perf",
             "the card has one queue pair, which omxd uses",
         ),
     ] {

@@ -203,6 +203,7 @@ fn machine(folder: &Path) -> Machine {
         },
         queue_pairs: 1,
         iommu: false,
+        has_known_slot: false,
         host_mtu: None,
     });
     let nics: Vec<_> = nics.collect();

@@ -318,6 +318,7 @@ impl GuestPair {
             backend,
             queue_pairs: 1,
             iommu: false,
+            has_known_slot: false,
             host_mtu: None,
         };
         Ok(Machine {

@@ -26,6 +26,7 @@ fn machine() -> Machine {
             backend: vhost_user("/run/a,b.sock", SocketMode::BackendListens),
             queue_pairs: 2,
             iommu: false,
+            has_known_slot: false,
             host_mtu: Some(9000),
         }],
         uplink: Some(Uplink {
@@ -61,13 +62,14 @@ fn a_card_behind_an_iommu_has_one_before_it_and_a_kernel_that_uses_it() {
     let plain = line((7, 2), &machine());
     assert!(!plain.contains("iommu"), "{plain}");
     let mut machine = machine();
-    machine.nics[0].iommu = true;
+    (machine.nics[0].iommu, machine.nics[0].has_known_slot) = (true, true);
     let with = line((7, 2), &machine);
     let [iommu, card] = [
         "-device intel-iommu,caching-mode=on ",
         "disable-legacy=on,iommu_platform=on",
     ]
     .map(|part| with.find(part).unwrap_or_else(|| panic!("no {part} in {with}")));
+    assert!(with.contains(",addr=0x10,"), "{with}");
     assert!(iommu < card && with.contains(" intel_iommu=on quiet"), "{with}");
 }
 
