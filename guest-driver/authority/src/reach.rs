@@ -77,9 +77,9 @@ fn comes_back(interface: &Interface, place: &Place) -> bool {
     set_up::is_marked(place, interface.mac)
         || match known(place) {
             Some(false) => true,
-            Some(true) => !start::may_start(),
+            Some(true) => !start::may_start(interface),
             // A socket on which no process listens was left by an authority that was killed.
-            None => !start::may_start() && place.socket().exists(),
+            None => !start::may_start(interface) && place.socket().exists(),
         }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn or_start(interface: &Interface, place: &Place) -> Result<Reached, 
     if let Some(reached) = running(interface, place)? {
         return Ok(reached);
     }
-    if !start::may_start() {
+    if !start::may_start(interface) {
         return Err(OmxdError::NoAuthority {
             interface: interface.name.clone(),
         });

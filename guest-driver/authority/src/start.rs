@@ -9,6 +9,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use netif::{Interface, virtio};
+
 use crate::{OmxdError, settings::path_variable};
 
 /// What an `omxd` that goes to the background writes to its standard output when it listens.
@@ -21,8 +23,12 @@ pub(crate) const FAILED: &str = "failed: ";
 /// Bit of CAP_NET_RAW in the capability sets of `/proc`.
 const CAP_NET_RAW: u32 = 13;
 
-/// Whether this process may open packet sockets.
-pub(crate) fn may_start() -> bool {
+/// Whether this process may start an authority of the interface: whether it may open packet sockets, or drive the card.
+pub(crate) fn may_start(interface: &Interface) -> bool {
+    interface.card().is_some_and(virtio::may_own) || may_open_sockets()
+}
+
+fn may_open_sockets() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status
         .lines()

@@ -4,6 +4,7 @@ use std::{
     ffi::CStr,
     fs, io,
     os::fd::{AsRawFd, OwnedFd},
+    path::PathBuf,
 };
 
 use ether::MacAddr;
@@ -24,6 +25,12 @@ struct DriverInfo {
     driver: [u8; 32],
     /// Versions, the place on its bus, lengths of tables.
     _rest: [u8; 160],
+}
+
+/// Returns the folder in which owners of cards publish what other programs cannot see: that of `omxd`.
+fn published_in() -> PathBuf {
+    let named = std::env::var_os("OMX_RUN_DIR").filter(|path| !path.is_empty());
+    named.map_or_else(|| PathBuf::from("/run/omx"), PathBuf::from)
 }
 
 /// An Ethernet interface as it is at one moment.
@@ -51,7 +58,7 @@ impl Interface {
     /// [`NetifError::NoSuchInterface`], [`NetifError::NotEthernet`], [`NetifError::Virtio`], [`NetifError::Io`].
     pub fn find(name: &str) -> Result<Self, NetifError> {
         if let Some(card) = CardAddress::of_interface(name)? {
-            return Ok(virtio::look_at(card)?);
+            return Ok(virtio::look_at(card, &published_in())?);
         }
         // Any socket answers these requests; a local one exists on every kernel.
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
@@ -165,7 +172,7 @@ impl Interface {
     /// As [`Interface::find`].
     pub fn find_by_index(index: i32) -> Result<Self, NetifError> {
         if let Some(card) = CardAddress::of_index(index) {
-            return Ok(virtio::look_at(card)?);
+            return Ok(virtio::look_at(card, &published_in())?);
         }
         let mut name = [0u8; libc::IFNAMSIZ];
         // SAFETY: the buffer has the length that the call demands.

@@ -271,6 +271,7 @@ impl Daemon {
         let mut port = OwnPort::open(&interface, options.ether_type, before, &programs)?;
         let mut endpoints_max = options.endpoints_max;
         if let Some(own) = port.card() {
+            own.card.publish(place.dir()).map_err(NetifError::from)?;
             endpoints_max = endpoints_max.min(endpoints_of(own.card.pairs()));
             if !own.card.goes_on() {
                 // Their queue pairs are over.

@@ -1,11 +1,18 @@
 //! A card and the process that owns it: it sets the device up with all queue pairs, prepares them for other processes,
 //! and takes them back from processes that ended, however they did.
 
-use std::{fs::File, io, path::Path};
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
 
 use ether::MacAddr;
 use rustix::fs::{FlockOperation, flock};
-use virtio_bindings::{virtio_config::VIRTIO_F_VERSION_1, virtio_net};
+use virtio_bindings::{
+    virtio_config::{VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_VERSION_1},
+    virtio_net,
+};
 
 use super::{
     CardAddress, PairLayout, PreparedPair, Route, VirtioError,
@@ -19,6 +26,7 @@ use super::{
     registers::{COMMON_LEN, Common, MappedRegisters, NETWORK_LEN, Network, QueueAddresses, Registers, status},
     ring::{Direction, Ring},
     uio::{self, Uio},
+    vfio::Vfio,
 };
 use crate::{Interface, mapping::Mapping};
 
@@ -41,6 +49,7 @@ const fn bit(number: u32) -> u64 {
 }
 
 const VERSION_1: u64 = bit(VIRTIO_F_VERSION_1);
+const ACCESS_PLATFORM: u64 = bit(VIRTIO_F_ACCESS_PLATFORM);
 const MAC: u64 = bit(virtio_net::VIRTIO_NET_F_MAC);
 const MTU: u64 = bit(virtio_net::VIRTIO_NET_F_MTU);
 const STATUS: u64 = bit(virtio_net::VIRTIO_NET_F_STATUS);
@@ -48,7 +57,7 @@ const CTRL_VQ: u64 = bit(virtio_net::VIRTIO_NET_F_CTRL_VQ);
 const MQ: u64 = bit(virtio_net::VIRTIO_NET_F_MQ);
 /// What this driver understands. Frames come in one buffer each, without merging: a buffer is as long as the longest
 /// frame, and a port lends a frame as one slice.
-const UNDERSTOOD: u64 = VERSION_1 | MAC | MTU | STATUS | CTRL_VQ | MQ;
+const UNDERSTOOD: u64 = VERSION_1 | ACCESS_PLATFORM | MAC | MTU | STATUS | CTRL_VQ | MQ;
 
 /// What an unused card says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +98,7 @@ pub(super) fn negotiate<C: Registers, N: Registers>(
     common: &Common<C>,
     network: &Network<N>,
     pairs_wanted: u16,
+    behind_iommu: bool,
 ) -> Result<Negotiated, &'static str> {
     common.set_status(0);
     // A device that takes a while to reset says so here; ours answer at once.
@@ -98,11 +108,20 @@ pub(super) fn negotiate<C: Registers, N: Registers>(
     common.set_status(status::ACKNOWLEDGE | status::DRIVER);
     let offered = common.features();
     let features = offered & UNDERSTOOD;
+    // A card that goes through an IOMMU says so; on the other way there is none.
+    if !behind_iommu && features & ACCESS_PLATFORM != 0 {
+        return Err("it is behind an IOMMU, where only vfio reaches it");
+    }
     if features & VERSION_1 == 0 {
         return Err("it does not speak virtio 1.0");
     }
     if features & MAC == 0 {
         return Err("it states no address");
+    }
+    if behind_iommu && features & ACCESS_PLATFORM == 0 {
+        return Err(
+            "it goes past the IOMMU (QEMU: iommu_platform=on; its back end must offer VIRTIO_F_ACCESS_PLATFORM)",
+        );
     }
     common.accept(features);
     common.set_status(status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK);
@@ -153,6 +172,7 @@ pub struct Card {
     doorbells: Vec<u16>,
     goes_on: bool,
     left: bool,
+    published: Option<PathBuf>,
 }
 
 impl Card {
@@ -167,6 +187,7 @@ impl Card {
     pub fn open(address: CardAddress, pairs_wanted: u16, programs: &[u32]) -> Result<Self, VirtioError> {
         let mut device: Box<dyn Device> = match device::route_of(address)? {
             Route::Uio => Box::new(Uio::open(address)?),
+            Route::Vfio => Box::new(Vfio::open(address)?),
         };
         let windows = *device.windows();
         let (fd, offset, len) = device.registers();
@@ -190,13 +211,15 @@ impl Card {
                 doorbells,
                 goes_on: true,
                 left: false,
+                published: None,
             });
         }
         let unusable = |what| VirtioError::Unusable { address, what };
         device
             .enable()
             .map_err(VirtioError::io(address, "switch on access to memory"))?;
-        let negotiated = negotiate(&common, &network, pairs_wanted.max(1)).map_err(unusable)?;
+        let behind_iommu = device.route() == Route::Vfio;
+        let negotiated = negotiate(&common, &network, pairs_wanted.max(1), behind_iommu).map_err(unusable)?;
         let layout = PairLayout::new(negotiated.facts.mtu, negotiated.ring_size, device.scatters());
         let memory = SharedMemory::new(adopt::MEMORY_NAME, memory_len(layout, negotiated.pairs))
             .map_err(VirtioError::io(address, "make the memory"))?;
@@ -214,6 +237,7 @@ impl Card {
             doorbells: Vec::new(),
             goes_on: false,
             left: false,
+            published: None,
         };
         match card.start(&bar, negotiated) {
             Ok(()) => Ok(card),
@@ -354,6 +378,20 @@ impl Card {
         interface(self.address, Facts { up, ..self.facts })
     }
 
+    /// Publishes address, MTU and link in a folder, for programs that cannot [look at](look_at) the card. It is removed
+    /// with this value.
+    ///
+    /// # Errors
+    /// [`VirtioError::Io`].
+    pub fn publish(&mut self, folder: &Path) -> Result<(), VirtioError> {
+        let Interface { mac, mtu, up, .. } = self.interface();
+        let path = published_file(self.address, folder);
+        fs::write(&path, format!("{mac} {mtu} {}\n", if up { "up" } else { "down" }))
+            .map_err(VirtioError::io(self.address, "publish the address"))?;
+        self.published = Some(path);
+        Ok(())
+    }
+
     /// Whether the device says that it cannot go on without a reset, or was reset by another.
     pub fn has_failed(&self) -> bool {
         !runs(self.common.status())
@@ -398,6 +436,9 @@ impl Drop for Card {
         // The device lets go of the memory before it is unmapped and unpinned. Programs that have a pair keep both.
         if !self.left {
             self.common.set_status(0);
+        }
+        if let Some(path) = &self.published {
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -473,15 +514,28 @@ fn registers(
     Ok((Common(common), Network(network)))
 }
 
-/// Looks at a card without owning it: its address, MTU and link, whoever drives it.
+/// Looks at a card without owning it: its address, MTU and link, whoever drives it. A card with vfio shows them to its
+/// owner alone, who [publishes](Card::publish) them in the folder `published`.
 ///
 /// # Errors
 /// [`VirtioError`]: no such card, with another driver, or no privilege.
-pub fn look_at(address: CardAddress) -> Result<Interface, VirtioError> {
-    let (windows, bar) = match device::route_of(address)? {
-        Route::Uio => uio::look_at(address)?,
+pub fn look_at(address: CardAddress, published: &Path) -> Result<Interface, VirtioError> {
+    let (network, _open) = match device::route_of(address)? {
+        Route::Uio => {
+            let (windows, bar) = uio::look_at(address)?;
+            (registers(address, &bar, &windows)?.1, None)
+        }
+        Route::Vfio => match Vfio::open(address) {
+            Ok(device) => {
+                let (fd, offset, len) = device.registers();
+                let mapping =
+                    Mapping::shared(fd, offset, len).map_err(VirtioError::io(address, "map the registers"))?;
+                let (_, network) = registers(address, &Bar::new(mapping, len), device.windows())?;
+                (network, Some(device))
+            }
+            Err(error) => return read_published(address, published).ok_or(error),
+        },
     };
-    let (_, network) = registers(address, &bar, &windows)?;
     // Which features the device has cannot be asked without disturbing its driver; a card without them has zeros or ones
     // in place of MTU and status.
     let mut facts = facts(&network, MTU | STATUS);
@@ -489,4 +543,20 @@ pub fn look_at(address: CardAddress) -> Result<Interface, VirtioError> {
         facts.mtu = MTU_DEFAULT;
     }
     Ok(interface(address, facts))
+}
+
+fn published_file(address: CardAddress, folder: &Path) -> PathBuf {
+    folder.join(format!("card-{address}"))
+}
+
+/// Reads what the owner of a card wrote: address, MTU and whether the link is up.
+fn read_published(address: CardAddress, folder: &Path) -> Option<Interface> {
+    let text = fs::read_to_string(published_file(address, folder)).ok()?;
+    let mut words = text.split_ascii_whitespace();
+    let facts = Facts {
+        mac: words.next()?.parse().ok()?,
+        mtu: words.next()?.parse().ok().filter(|mtu| *mtu <= PLAUSIBLE_MTU_MAX)?,
+        up: words.next()? == "up",
+    };
+    words.next().is_none().then(|| interface(address, facts))
 }

@@ -4,9 +4,11 @@
 use std::{
     fs, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
+
+use rustix::fs::{Access, access};
 
 use super::{
     CardAddress, VirtioError,
@@ -24,28 +26,26 @@ const DEVICES: [u32; 2] = [0x1000, 0x1041];
 /// The ways to reach a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// The kernel's `uio_pci_generic`: physical addresses, no interrupts, for root alone.
+    /// The kernel's `uio_pci_generic`: physical addresses, for root alone.
     Uio,
+    /// The kernel's `vfio-pci`: addresses of an IOMMU, for the user who has the group.
+    Vfio,
 }
 
 impl Route {
+    const ALL: [Self; 2] = [Self::Uio, Self::Vfio];
+
     /// Returns the name of the kernel's driver that gives cards to programs this way.
     pub const fn driver(self) -> &'static str {
         match self {
             Self::Uio => "uio_pci_generic",
+            Self::Vfio => "vfio-pci",
         }
     }
 
     /// Finds the way by the driver that a card is bound to.
     pub fn of_driver(driver: &str) -> Option<Self> {
-        [Self::Uio].into_iter().find(|route| route.driver() == driver)
-    }
-
-    /// Whether the card can interrupt a program.
-    pub const fn has_interrupts(self) -> bool {
-        match self {
-            Self::Uio => false,
-        }
+        Self::ALL.into_iter().find(|route| route.driver() == driver)
     }
 }
 
@@ -102,6 +102,18 @@ pub fn driver_of(address: CardAddress) -> Result<Option<String>, VirtioError> {
     check_kind(address, &folder)?;
     let driver = fs::read_link(folder.join("driver")).ok();
     Ok(driver.and_then(|link| Some(link.file_name()?.to_str()?.to_owned())))
+}
+
+/// Whether this process may drive a card without being root: behind an IOMMU, with a group of its own.
+pub fn may_own(address: CardAddress) -> bool {
+    route_of(address).is_ok_and(|route| route == Route::Vfio)
+        && group_file(address).is_ok_and(|path| access(path, Access::READ_OK | Access::WRITE_OK).is_ok())
+}
+
+/// Returns the file that stands for the IOMMU group of a card.
+pub(super) fn group_file(address: CardAddress) -> io::Result<PathBuf> {
+    let group = fs::canonicalize(address.folder().join("iommu_group"))?;
+    Ok(Path::new("/dev/vfio").join(group.file_name().unwrap_or_default()))
 }
 
 /// Returns the way to reach a card.

@@ -1,6 +1,6 @@
 //! What can go wrong with a card that a program drives itself.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use super::CardAddress;
 
@@ -53,6 +53,14 @@ pub enum VirtioError {
     NoPrivilege {
         /// Its address.
         address: CardAddress,
+    },
+    /// The IOMMU group of the card belongs to another user.
+    #[error("{} belongs to another user: root gives it away with `nicctl bind --driver vfio --user UID {address}`", path.display())]
+    NotOwner {
+        /// The card.
+        address: CardAddress,
+        /// The file of the group.
+        path: PathBuf,
     },
     /// The card lacks something, or answers nonsense.
     #[error("the card {address} cannot be used: {what}")]

@@ -125,8 +125,8 @@ pub(super) struct BusAddresses {
 }
 
 impl BusAddresses {
-    /// Pages that are anywhere.
-    pub(super) fn scattered(pages: Vec<u64>) -> Self {
+    /// Pages with these addresses.
+    pub(super) fn of_pages(pages: Vec<u64>) -> Self {
         Self { pages }
     }
 

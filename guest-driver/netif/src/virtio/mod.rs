@@ -30,10 +30,11 @@ mod ring;
 #[cfg(test)]
 mod tests;
 mod uio;
+mod vfio;
 
 pub use address::CardAddress;
 pub use card::{Card, PAIRS_MAX, look_at};
-pub use device::{Route, check_kind, driver_of, route_of};
+pub use device::{Route, check_kind, driver_of, may_own, route_of};
 pub use error::VirtioError;
 pub use layout::PairLayout;
 pub use port::{CardFaults, VirtioPort};

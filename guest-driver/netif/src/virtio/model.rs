@@ -39,7 +39,7 @@ impl Pair {
         let memory = SharedMemory::new("weft-test", layout.len()).unwrap();
         // No two neighbours of the memory are neighbours for the device.
         let pages = (0..layout.len() / PAGE).rev().map(|page| (page as u64 + 7) << 12);
-        let bus = BusAddresses::scattered(pages.collect());
+        let bus = BusAddresses::of_pages(pages.collect());
         for (place, direction) in [
             (layout.receive(), Direction::Receive),
             (layout.transmit(), Direction::Transmit),

@@ -38,7 +38,7 @@ pub struct CardFaults {
 
 /// A port over a queue pair of a card; see [`Netif`].
 ///
-/// Without interrupts ([`Route::has_interrupts`]) `wait`, and the descriptor of [`AsFd`], look at the ring again and
+/// There are no interrupts: `wait`, and the descriptor of [`AsFd`], look at the ring again and
 /// again, after pauses of up to 4 ms; a program that polls the port itself gets frames at once.
 pub struct VirtioPort {
     interface: Interface,

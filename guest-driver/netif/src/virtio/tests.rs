@@ -254,7 +254,8 @@ fn facts() -> Facts {
 fn a_driver_accepts_what_it_understands_and_says_what_a_card_lacks() {
     let try_with = |facts: &Facts, pairs| {
         let (common, network) = (Common(CommonModel(facts)), Network(NetworkModel(facts)));
-        negotiate(&common, &network, pairs).map(|found| (found.pairs, found.control, found.ring_size, found.facts.mtu))
+        negotiate(&common, &network, pairs, false)
+            .map(|found| (found.pairs, found.control, found.ring_size, found.facts.mtu))
     };
     let good = facts();
     assert_eq!(try_with(&good, 33), Ok((5, Some(10), 256, 9000)));

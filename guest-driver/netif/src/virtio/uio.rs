@@ -141,7 +141,7 @@ impl Device for Uio {
 
     fn attach(&mut self, memory: &SharedMemory) -> io::Result<BusAddresses> {
         self.pins.push(pin(memory)?);
-        physical(memory).map(BusAddresses::scattered)
+        physical(memory).map(BusAddresses::of_pages)
     }
 
     fn path(&self) -> &Path {

@@ -7,7 +7,7 @@ use ether::MacAddr;
 use mxoe::engine::Peers;
 use netif::{
     AfPacket, AfPacketOptions, Instruction, Interface, NetifError, PreparedDirect, PreparedSocket, RingLayout,
-    virtio::PreparedPair,
+    virtio::{PreparedPair, Route},
 };
 
 use super::{Daemon, OWN_RING_TURNS, Sharing};
@@ -453,9 +453,13 @@ impl Daemon {
     fn may_open_pair(&mut self, privileged: bool) -> Result<(), (Refusal, String)> {
         let Some(own) = self.port.card() else { return Ok(()) };
         if !privileged {
-            let sentence =
-                "endpoints on this card are for root: whoever has a ring of it reaches all memory".to_owned();
-            return Err((Refusal::NotAllowed, sentence));
+            let sentence = match own.card.route() {
+                Route::Uio => "endpoints on this card are for root: whoever has a ring of it reaches all memory",
+                Route::Vfio => {
+                    "endpoints on this card are for root and the user of its omxd: whoever has a ring of it reaches the others"
+                }
+            };
+            return Err((Refusal::NotAllowed, sentence.to_owned()));
         }
         if own.card.pairs() < 2 {
             let sentence = "the card has one queue pair, which omxd uses; an endpoint needs one, too (`queue_pairs` in a lab file)";

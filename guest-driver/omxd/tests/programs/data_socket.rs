@@ -6,7 +6,7 @@ use std::{
 };
 
 use ether::EtherType;
-use netif::{Interface, Netif};
+use netif::Interface;
 use omx::{Address, Counter, Endpoint, EndpointOptions, Error, Segment, StatusCode, Waiting};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,

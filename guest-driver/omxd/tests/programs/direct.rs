@@ -3,7 +3,7 @@
 use std::{io::IoSlice, process::Command, thread};
 
 use ether::{EtherType, Time};
-use netif::{AfPacket, AfPacketOptions, Netif};
+use netif::{AfPacket, AfPacketOptions};
 use omx::Board;
 use weft_authority::{DirectLimit, OpenedEndpoint, Session};
 use weft_guest_driver_testkit::{Veth, has_direct_pools};
