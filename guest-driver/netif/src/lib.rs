@@ -1,7 +1,8 @@
 //! Ethernet ports for user space: one small trait, [`Netif`], and its implementations.
 //!
 //! [`AfPacket`] is a packet socket with a receive ring that is polled in memory, with an optional socket beside it that
-//! hands short frames directly to the driver ([`DirectPool`]); [`memory_pair`] joins two ports inside one process. This
+//! hands short frames directly to the driver ([`DirectPool`]); [`VirtioPort`] is a queue pair of a card that the program drives
+//! itself; [`memory_pair`] joins two ports inside one process. This
 //! crate knows nothing of a frame beyond its EtherType, and never retries or reorders.
 
 mod af_packet;
