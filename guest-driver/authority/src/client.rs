@@ -14,7 +14,10 @@ use mxoe::{
     engine::{DataPath, DataPathChoice},
     wire::Preset,
 };
-use netif::{AfPacket, Interface, Netif, PreparedDirect, PreparedSocket, VirtioPort, virtio::PreparedPair};
+use netif::{
+    AfPacket, Interface, Netif, PreparedDirect, PreparedSocket, VirtioPort,
+    virtio::{CardAddress, CardFacts, PreparedPair},
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::{Shutdown, shutdown},
@@ -301,7 +304,12 @@ impl Session {
         let (route, place) = pair.place().ok_or(OmxdError::Protocol)?;
         let mut fds = fds.into_iter();
         let prepared = PreparedPair {
-            interface: opened.interface(table.own_mac()),
+            facts: CardFacts {
+                address: CardAddress::of_index(opened.interface_index).ok_or(OmxdError::Protocol)?,
+                mac: table.own_mac(),
+                mtu: opened.mtu,
+                up: true,
+            },
             route,
             place,
             memory,

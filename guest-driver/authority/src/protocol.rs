@@ -333,7 +333,7 @@ impl QueuePair {
         }
     }
 
-    /// Returns where the pair is; `None` for a way to a card that is not known here.
+    /// Returns where the pair is; `None` for a route to a card that is not known here.
     pub fn place(&self) -> Option<(Route, PairPlace)> {
         let layout = PairLayout {
             ring_size: self.ring_size,

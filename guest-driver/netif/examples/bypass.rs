@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let card: CardAddress = arguments.get(1).ok_or("which card?")?.parse()?;
     let card = Card::open(card, 1, &[])?;
     let mut port = VirtioPort::from_prepared(card.prepare(0)?, KIND)?;
-    println!("{} at {}, MTU {}", port.mac(), port.interface().name, port.mtu());
+    println!("{} at {}, MTU {}", port.mac(), port.facts().address, port.mtu());
     match arguments[0].as_str() {
         "echo" => echo(&mut port),
         _ => {

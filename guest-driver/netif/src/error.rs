@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::virtio::VirtioError;
+use crate::card_error::VirtioError;
 
 /// Why a port could not be opened or used.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::{
     NetifError, egress,
-    virtio::{self, CardAddress},
+    virtio::{self, CardAddress, CardFacts},
 };
 
 /// Asks for [`DriverInfo`] (linux/ethtool.h).
@@ -58,7 +58,7 @@ impl Interface {
     /// [`NetifError::NoSuchInterface`], [`NetifError::NotEthernet`], [`NetifError::Virtio`], [`NetifError::Io`].
     pub fn find(name: &str) -> Result<Self, NetifError> {
         if let Some(card) = CardAddress::of_interface(name)? {
-            return Ok(virtio::look_at(card, &published_in())?);
+            return Ok(Self::of_card(virtio::look_at(card, &published_in())?));
         }
         // Any socket answers these requests; a local one exists on every kernel.
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
@@ -101,6 +101,18 @@ impl Interface {
             up: i32::from(flags) & libc::IFF_UP != 0,
             loopback: i32::from(flags) & libc::IFF_LOOPBACK != 0,
         })
+    }
+
+    /// Returns the interface that stands for a card that programs drive themselves.
+    pub fn of_card(card: CardFacts) -> Self {
+        Self {
+            name: card.address.interface_name(),
+            index: card.address.index(),
+            mac: card.mac,
+            mtu: card.mtu,
+            up: card.up,
+            loopback: false,
+        }
     }
 
     /// Returns the place of the card where it is one that programs drive themselves.
@@ -153,7 +165,7 @@ impl Interface {
     /// # Errors
     /// The kernel's error; [`io::ErrorKind::InvalidData`] for an answer of an unknown form.
     pub fn has_no_queue(&self) -> io::Result<bool> {
-        // Nothing of the kernel is on the way of a card that programs drive themselves, and no socket either.
+        // Nothing of the kernel is on the path of a card that programs drive themselves, and no socket either.
         Ok(!self.loopback && self.card().is_none() && egress::has_no_queue(self.index)?)
     }
 
@@ -172,7 +184,7 @@ impl Interface {
     /// As [`Interface::find`].
     pub fn find_by_index(index: i32) -> Result<Self, NetifError> {
         if let Some(card) = CardAddress::of_index(index) {
-            return Ok(virtio::look_at(card, &published_in())?);
+            return Ok(Self::of_card(virtio::look_at(card, &published_in())?));
         }
         let mut name = [0u8; libc::IFNAMSIZ];
         // SAFETY: the buffer has the length that the call demands.

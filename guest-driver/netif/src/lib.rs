@@ -2,11 +2,13 @@
 //!
 //! [`AfPacket`] is a packet socket with a receive ring that is polled in memory, with an optional socket beside it that
 //! hands short frames directly to the driver ([`DirectPool`]); [`VirtioPort`] is a queue pair of a card that the program drives
-//! itself; [`memory_pair`] joins two ports inside one process. This
-//! crate knows nothing of a frame beyond its EtherType, and never retries or reorders.
+//! itself; [`memory_pair`] joins two ports inside one process. This crate knows nothing of a frame beyond its EtherType, and never
+//! retries or reorders.
 
 mod af_packet;
 mod af_xdp;
+mod card_address;
+mod card_error;
 mod egress;
 mod error;
 mod filter;

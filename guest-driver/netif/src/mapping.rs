@@ -12,7 +12,7 @@ pub(crate) struct Mapping {
 
 // SAFETY: the mapping belongs to this value alone; nothing in it is tied to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: it gives out pointers only; whoever uses one answers for what other threads do.
+// SAFETY: it gives out pointers only; the user of one answers for what other threads do.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {

@@ -52,7 +52,7 @@ fn talk<T>(
     let said = say(&mut Conversation::new(port, never.as_fd()));
     port.set_ether_type(ether_type);
     said.map_err(|error| OmxdError::Card {
-        interface: port.interface().name.clone(),
+        interface: port.facts().address.interface_name(),
         sentence: error.to_string(),
     })
 }
@@ -158,7 +158,7 @@ impl Pairs {
         }
         if let Some(Err(sentence)) = &self.steers {
             return Err(OmxdError::Card {
-                interface: own.port.interface().name.clone(),
+                interface: own.port.facts().address.interface_name(),
                 sentence: format!("it does not steer frames to endpoints: {sentence}"),
             });
         }

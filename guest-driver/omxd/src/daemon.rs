@@ -28,7 +28,7 @@ use crate::{
     endpoints::Endpoints,
     marks::{CardMarks, Frames},
     own_port::{OWN_RING_LEN, OwnPort},
-    owners,
+    owners::{self, Program},
     pairing::Pairing,
     setup::{begin_serial, choose_preset, cut_name, default_board_name, group_id, listen_at, own_table},
     stale_files,
@@ -234,6 +234,32 @@ fn new_authority(
     authority
 }
 
+/// Opens the authority's port, and finds out which endpoints there are from `before`, a bit for each, and can be.
+fn open_port(
+    options: &DaemonOptions,
+    interface: &Interface,
+    place: &Place,
+    mut before: u32,
+    program_of: impl Fn(u8) -> Option<Program>,
+) -> Result<(OwnPort, Endpoints), OmxdError> {
+    let programs: Vec<u32> = (0..ENDPOINTS)
+        .filter(|endpoint| before & 1 << endpoint != 0)
+        .filter_map(|endpoint| Some(program_of(endpoint)?.pid()))
+        .collect();
+    let mut port = OwnPort::open(interface, options.ether_type, before, &programs)?;
+    let mut endpoints_max = options.endpoints_max;
+    if let Some(own) = port.card() {
+        own.card.publish(place.dir()).map_err(NetifError::from)?;
+        endpoints_max = endpoints_max.min(endpoints_of(own.card.pairs()));
+        if !own.card.goes_on() {
+            // Their queue pairs are over.
+            before = 0;
+        }
+    }
+    let endpoints = Endpoints::new(before, Time::ZERO, program_of).at_most(endpoints_max);
+    Ok((port, endpoints))
+}
+
 impl Daemon {
     /// Becomes the authority of an interface and listens.
     ///
@@ -263,22 +289,8 @@ impl Daemon {
         let begin = Instant::now();
         let authority = new_authority(&options, &interface, preset, &board_name, &mut table);
         let program_of = |endpoint| owners::read(table.private_file(), endpoint);
-        let mut before = table.table().open_endpoints();
-        let programs: Vec<u32> = (0..ENDPOINTS)
-            .filter(|endpoint| before & 1 << endpoint != 0)
-            .filter_map(|endpoint| Some(program_of(endpoint)?.pid()))
-            .collect();
-        let mut port = OwnPort::open(&interface, options.ether_type, before, &programs)?;
-        let mut endpoints_max = options.endpoints_max;
-        if let Some(own) = port.card() {
-            own.card.publish(place.dir()).map_err(NetifError::from)?;
-            endpoints_max = endpoints_max.min(endpoints_of(own.card.pairs()));
-            if !own.card.goes_on() {
-                // Their queue pairs are over.
-                before = 0;
-            }
-        }
-        let endpoints = Endpoints::new(before, Time::ZERO, program_of).at_most(endpoints_max);
+        let before = table.table().open_endpoints();
+        let (port, endpoints) = open_port(&options, &interface, &place, before, program_of)?;
         let pairs = Pairs::new(endpoints.open());
         if !options.on_demand {
             set_up::mark(&place, interface.mac)?;

@@ -130,6 +130,10 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
         STORY,
     ),
     exception(
+        "testbed/tests/lab/bypass.rs endpoints_share_a_card_that_they_drive_themselves_and_outlive_killed_programs",
+        STORY,
+    ),
+    exception(
         "testbed/tests/lab/readme.rs guests_of_ones_own_reach_each_other_with_the_lines_of_the_readme",
         STORY,
     ),

@@ -7,7 +7,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ether::MacAddr;
 use rustix::fs::{FlockOperation, flock};
 use virtio_bindings::{
     virtio_config::{VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_VERSION_1},
@@ -15,7 +14,7 @@ use virtio_bindings::{
 };
 
 use super::{
-    CardAddress, PairLayout, PreparedPair, Route, VirtioError,
+    CardAddress, CardFacts, PairLayout, PreparedPair, Route, VirtioError,
     adopt::{self, Description},
     capabilities::Windows,
     control,
@@ -28,7 +27,7 @@ use super::{
     uio::{self, Uio},
     vfio::Vfio,
 };
-use crate::{Interface, mapping::Mapping};
+use crate::mapping::Mapping;
 
 /// At most this many queue pairs are used: one for the owner, and one for each endpoint of an interface.
 pub const PAIRS_MAX: u16 = 33;
@@ -59,17 +58,10 @@ const MQ: u64 = bit(virtio_net::VIRTIO_NET_F_MQ);
 /// frame, and a port lends a frame as one slice.
 const UNDERSTOOD: u64 = VERSION_1 | ACCESS_PLATFORM | MAC | MTU | STATUS | CTRL_VQ | MQ;
 
-/// What an unused card says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Facts {
-    mac: MacAddr,
-    pub(super) mtu: usize,
-    up: bool,
-}
-
-fn facts<R: Registers>(network: &Network<R>, features: u64) -> Facts {
+fn facts<R: Registers>(address: CardAddress, network: &Network<R>, features: u64) -> CardFacts {
     let mtu = network.mtu();
-    Facts {
+    CardFacts {
+        address,
         mac: network.mac(),
         mtu: if features & MTU != 0 && mtu >= MTU_MIN {
             mtu.into()
@@ -83,7 +75,7 @@ fn facts<R: Registers>(network: &Network<R>, features: u64) -> Facts {
 /// The device after its negotiation: the queues can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Negotiated {
-    pub(super) facts: Facts,
+    pub(super) facts: CardFacts,
     /// Queue pairs that are used.
     pub(super) pairs: u16,
     /// The number of the control queue, where several pairs are.
@@ -97,8 +89,7 @@ pub(super) struct Negotiated {
 pub(super) fn negotiate<C: Registers, N: Registers>(
     common: &Common<C>,
     network: &Network<N>,
-    pairs_wanted: u16,
-    behind_iommu: bool,
+    (address, pairs_wanted, behind_iommu): (CardAddress, u16, bool),
 ) -> Result<Negotiated, &'static str> {
     common.set_status(0);
     // A device that takes a while to reset says so here; ours answer at once.
@@ -106,9 +97,8 @@ pub(super) fn negotiate<C: Registers, N: Registers>(
         return Err("it does not let itself be reset");
     }
     common.set_status(status::ACKNOWLEDGE | status::DRIVER);
-    let offered = common.features();
-    let features = offered & UNDERSTOOD;
-    // A card that goes through an IOMMU says so; on the other way there is none.
+    let features = common.features() & UNDERSTOOD;
+    // A card that goes through an IOMMU says so; otherwise there is none.
     if !behind_iommu && features & ACCESS_PLATFORM != 0 {
         return Err("it is behind an IOMMU, where only vfio reaches it");
     }
@@ -119,14 +109,12 @@ pub(super) fn negotiate<C: Registers, N: Registers>(
         return Err("it states no address");
     }
     if behind_iommu && features & ACCESS_PLATFORM == 0 {
-        return Err(
-            "it goes past the IOMMU (QEMU: iommu_platform=on; its back end must offer VIRTIO_F_ACCESS_PLATFORM)",
-        );
+        return Err("it goes past the IOMMU (QEMU: iommu_platform=on; its back end needs VIRTIO_F_ACCESS_PLATFORM)");
     }
     common.accept(features);
     common.set_status(status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK);
     if common.status() & status::FEATURES_OK == 0 {
-        return Err("it does not accept the features that it offers");
+        return Err("it does not accept the features that it has");
     }
     let several = features & (MQ | CTRL_VQ) == MQ | CTRL_VQ;
     let there = if several { network.queue_pairs() } else { 1 };
@@ -136,7 +124,7 @@ pub(super) fn negotiate<C: Registers, N: Registers>(
     let pairs = there.min(pairs_wanted).min(PAIRS_MAX);
     let queues = (0..2 * pairs).map(|queue| common.queue_size_max(queue));
     let ring_size = queues.min().unwrap_or(0);
-    let facts = facts(network, features);
+    let facts = facts(address, network, features);
     // Behind the queues of all pairs, used or not.
     let control = (pairs > 1).then_some(2 * there);
     let control_size = control.map_or(control::SIZE, |queue| common.queue_size_max(queue));
@@ -165,13 +153,24 @@ pub struct Card {
     windows: Windows,
     memory: SharedMemory,
     layout: PairLayout,
-    facts: Facts,
+    facts: CardFacts,
     pairs: u16,
     features: u64,
+    /// The number of the control queue, which is used once.
+    control: Option<u16>,
     /// The numbers of the doorbells of all queues.
     doorbells: Vec<u16>,
+    life: Life,
+}
+
+/// How an owner came to its card, and what is to be done at the end.
+#[derive(Default)]
+struct Life {
+    /// It runs since before.
     goes_on: bool,
+    /// It is left running.
     left: bool,
+    /// The file in which its address is published.
     published: Option<PathBuf>,
 }
 
@@ -199,7 +198,7 @@ impl Card {
         {
             return Ok(Self {
                 address,
-                facts: facts(&network, description.features),
+                facts: facts(address, &network, description.features),
                 common,
                 network,
                 device,
@@ -208,22 +207,42 @@ impl Card {
                 layout: description.layout,
                 pairs: description.pairs,
                 features: description.features,
+                control: None,
                 doorbells,
-                goes_on: true,
-                left: false,
-                published: None,
+                life: Life {
+                    goes_on: true,
+                    ..Life::default()
+                },
             });
         }
-        let unusable = |what| VirtioError::Unusable { address, what };
+        let mut card = Self::set_up(address, (common, network), device, windows, pairs_wanted)?;
+        match card.start(&bar) {
+            Ok(()) => Ok(card),
+            Err(error) => {
+                card.common.set_status(status::FAILED);
+                Err(error)
+            }
+        }
+    }
+
+    /// Resets the card, negotiates and makes its memory; no queue is started yet.
+    fn set_up(
+        address: CardAddress,
+        (common, network): (Common<MappedRegisters>, Network<MappedRegisters>),
+        device: Box<dyn Device>,
+        windows: Windows,
+        pairs_wanted: u16,
+    ) -> Result<Self, VirtioError> {
         device
             .enable()
             .map_err(VirtioError::io(address, "switch on access to memory"))?;
         let behind_iommu = device.route() == Route::Vfio;
-        let negotiated = negotiate(&common, &network, pairs_wanted.max(1), behind_iommu).map_err(unusable)?;
+        let negotiated = negotiate(&common, &network, (address, pairs_wanted.max(1), behind_iommu))
+            .map_err(|what| VirtioError::Unusable { address, what })?;
         let layout = PairLayout::new(negotiated.facts.mtu, negotiated.ring_size, device.scatters());
         let memory = SharedMemory::new(adopt::MEMORY_NAME, memory_len(layout, negotiated.pairs))
             .map_err(VirtioError::io(address, "make the memory"))?;
-        let mut card = Self {
+        Ok(Self {
             address,
             common,
             network,
@@ -234,28 +253,20 @@ impl Card {
             facts: negotiated.facts,
             pairs: negotiated.pairs,
             features: negotiated.features,
+            control: negotiated.control,
             doorbells: Vec::new(),
-            goes_on: false,
-            left: false,
-            published: None,
-        };
-        match card.start(&bar, negotiated) {
-            Ok(()) => Ok(card),
-            Err(error) => {
-                card.common.set_status(status::FAILED);
-                Err(error)
-            }
-        }
+            life: Life::default(),
+        })
     }
 
     /// Whether the card was running when it was taken, and goes on with its queue pairs as they were.
     pub const fn goes_on(&self) -> bool {
-        self.goes_on
+        self.life.goes_on
     }
 
     /// Leaves the card running for the next owner, when this value is dropped: programs have queue pairs of it.
     pub const fn leave_running(&mut self) {
-        self.left = true;
+        self.life.left = true;
     }
 
     /// Whether a program owns the card whose PCI configuration is at this path.
@@ -270,7 +281,7 @@ impl Card {
         }
     }
 
-    fn start(&mut self, bar: &Bar, negotiated: Negotiated) -> Result<(), VirtioError> {
+    fn start(&mut self, bar: &Bar) -> Result<(), VirtioError> {
         let address = self.address;
         let bus = self
             .device
@@ -297,7 +308,7 @@ impl Card {
             features: self.features,
         };
         description.write(&self.memory);
-        let control = negotiated.control.map(|queue| {
+        let control = self.control.map(|queue| {
             let addresses = control::addresses(&bus, CONTROL_PAGE);
             (queue, self.common.start_queue(queue, control::SIZE, addresses))
         });
@@ -367,15 +378,15 @@ impl Card {
         self.pairs
     }
 
-    /// Returns the way to the card.
+    /// Returns the route to the card.
     pub fn route(&self) -> Route {
         self.device.route()
     }
 
-    /// Returns the card as an interface, as it is now.
-    pub fn interface(&self) -> Interface {
+    /// Returns what the card says of itself now.
+    pub fn facts(&self) -> CardFacts {
         let up = self.features & STATUS == 0 || self.network.status() & LINK_UP != 0;
-        interface(self.address, Facts { up, ..self.facts })
+        CardFacts { up, ..self.facts }
     }
 
     /// Publishes address, MTU and link in a folder, for programs that cannot [look at](look_at) the card. It is removed
@@ -384,11 +395,11 @@ impl Card {
     /// # Errors
     /// [`VirtioError::Io`].
     pub fn publish(&mut self, folder: &Path) -> Result<(), VirtioError> {
-        let Interface { mac, mtu, up, .. } = self.interface();
+        let CardFacts { mac, mtu, up, .. } = self.facts();
         let path = published_file(self.address, folder);
         fs::write(&path, format!("{mac} {mtu} {}\n", if up { "up" } else { "down" }))
             .map_err(VirtioError::io(self.address, "publish the address"))?;
-        self.published = Some(path);
+        self.life.published = Some(path);
         Ok(())
     }
 
@@ -414,7 +425,7 @@ impl Card {
                 base + u64::from(self.windows.notify.offset) + number * u64::from(self.windows.notify_multiplier)
             };
             Ok(PreparedPair {
-                interface: self.interface(),
+                facts: self.facts(),
                 route: self.route(),
                 place: PairPlace {
                     layout: self.layout,
@@ -434,10 +445,10 @@ impl Card {
 impl Drop for Card {
     fn drop(&mut self) {
         // The device lets go of the memory before it is unmapped and unpinned. Programs that have a pair keep both.
-        if !self.left {
+        if !self.life.left {
             self.common.set_status(0);
         }
-        if let Some(path) = &self.published {
+        if let Some(path) = &self.life.published {
             let _ = fs::remove_file(path);
         }
     }
@@ -491,17 +502,6 @@ fn ring_addresses(bus: &BusAddresses, place: RingPlace) -> QueueAddresses {
     }
 }
 
-fn interface(address: CardAddress, facts: Facts) -> Interface {
-    Interface {
-        name: address.interface_name(),
-        index: address.index(),
-        mac: facts.mac,
-        mtu: facts.mtu,
-        up: facts.up,
-        loopback: false,
-    }
-}
-
 fn registers(
     address: CardAddress,
     bar: &Bar,
@@ -514,12 +514,12 @@ fn registers(
     Ok((Common(common), Network(network)))
 }
 
-/// Looks at a card without owning it: its address, MTU and link, whoever drives it. A card with vfio shows them to its
+/// Looks at a card without owning it: its address, MTU and link, while any process drives it. A card with vfio shows them to its
 /// owner alone, who [publishes](Card::publish) them in the folder `published`.
 ///
 /// # Errors
 /// [`VirtioError`]: no such card, with another driver, or no privilege.
-pub fn look_at(address: CardAddress, published: &Path) -> Result<Interface, VirtioError> {
+pub fn look_at(address: CardAddress, published: &Path) -> Result<CardFacts, VirtioError> {
     let (network, _open) = match device::route_of(address)? {
         Route::Uio => {
             let (windows, bar) = uio::look_at(address)?;
@@ -538,11 +538,11 @@ pub fn look_at(address: CardAddress, published: &Path) -> Result<Interface, Virt
     };
     // Which features the device has cannot be asked without disturbing its driver; a card without them has zeros or ones
     // in place of MTU and status.
-    let mut facts = facts(&network, MTU | STATUS);
+    let mut facts = facts(address, &network, MTU | STATUS);
     if facts.mtu > PLAUSIBLE_MTU_MAX {
         facts.mtu = MTU_DEFAULT;
     }
-    Ok(interface(address, facts))
+    Ok(facts)
 }
 
 fn published_file(address: CardAddress, folder: &Path) -> PathBuf {
@@ -550,13 +550,14 @@ fn published_file(address: CardAddress, folder: &Path) -> PathBuf {
 }
 
 /// Reads what the owner of a card wrote: address, MTU and whether the link is up.
-fn read_published(address: CardAddress, folder: &Path) -> Option<Interface> {
+fn read_published(address: CardAddress, folder: &Path) -> Option<CardFacts> {
     let text = fs::read_to_string(published_file(address, folder)).ok()?;
     let mut words = text.split_ascii_whitespace();
-    let facts = Facts {
+    let facts = CardFacts {
+        address,
         mac: words.next()?.parse().ok()?,
         mtu: words.next()?.parse().ok().filter(|mtu| *mtu <= PLAUSIBLE_MTU_MAX)?,
         up: words.next()? == "up",
     };
-    words.next().is_none().then(|| interface(address, facts))
+    words.next().is_none().then_some(facts)
 }

@@ -1,5 +1,5 @@
 //! How a device is reached, and how memory gets the addresses by which the device knows it: one implementation for each
-//! way (`uio`).
+//! route (`uio`, `vfio`).
 
 use std::{
     fs, io,
@@ -23,7 +23,7 @@ const VENDOR: u32 = 0x1af4;
 /// Network cards of virtio: those that old drivers know, too, and those of virtio 1.0 alone.
 const DEVICES: [u32; 2] = [0x1000, 0x1041];
 
-/// The ways to reach a card.
+/// The routes to a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// The kernel's `uio_pci_generic`: physical addresses, for root alone.
@@ -35,7 +35,7 @@ pub enum Route {
 impl Route {
     const ALL: [Self; 2] = [Self::Uio, Self::Vfio];
 
-    /// Returns the name of the kernel's driver that gives cards to programs this way.
+    /// Returns the name of the kernel's driver that gives cards to programs on this route.
     pub const fn driver(self) -> &'static str {
         match self {
             Self::Uio => "uio_pci_generic",
@@ -43,7 +43,7 @@ impl Route {
         }
     }
 
-    /// Finds the way by the driver that a card is bound to.
+    /// Finds the route by the driver that a card is bound to.
     pub fn of_driver(driver: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|route| route.driver() == driver)
     }
@@ -116,7 +116,7 @@ pub(super) fn group_file(address: CardAddress) -> io::Result<PathBuf> {
     Ok(Path::new("/dev/vfio").join(group.file_name().unwrap_or_default()))
 }
 
-/// Returns the way to reach a card.
+/// Returns the route to a card.
 ///
 /// # Errors
 /// [`VirtioError::NotBound`]; as [`driver_of`].

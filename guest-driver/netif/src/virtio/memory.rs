@@ -67,7 +67,7 @@ impl SharedMemory {
     fn at<T>(&self, offset: usize) -> &T {
         assert!(offset + size_of::<T>() <= self.len && offset.is_multiple_of(align_of::<T>()));
         // SAFETY: inside the mapping and aligned (its base is a page), as was just checked; the mapping lives as long as `self`. Only
-        // called for atomics below, for which any bytes are a value, whoever writes them.
+        // called for atomics below, for which any bytes are a value, whichever process writes them.
         unsafe { self.mapping.base().add(offset).cast::<T>().as_ref() }
     }
 
@@ -99,7 +99,7 @@ impl SharedMemory {
     #[inline]
     pub(super) unsafe fn slot(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
-        // SAFETY: inside the mapping, as was just checked. Nobody who keeps the rules writes there (this function's contract); a card
+        // SAFETY: inside the mapping, as was just checked. No process that keeps the rules writes there (this function's contract); a card
         // that breaks them changes bytes that are only looked at, as the kernel could in the ring of a packet socket.
         unsafe { std::slice::from_raw_parts(self.mapping.base().as_ptr().add(offset), len) }
     }
@@ -107,7 +107,7 @@ impl SharedMemory {
     /// Writes into a slot.
     ///
     /// # Safety
-    /// As [`SharedMemory::slot`], and nobody reads there.
+    /// As [`SharedMemory::slot`], and no process reads there.
     #[inline]
     pub(super) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len));

@@ -11,14 +11,13 @@
 //! the device's side alone. What this module understands of virtio is small: split rings, no merged buffers (a buffer
 //! holds the longest frame, and is lent as one slice), no offloads, flags instead of event indices.
 
-mod address;
 mod adopt;
 mod capabilities;
 mod card;
 mod control;
 mod device;
 mod doorbells;
-mod error;
+mod facts;
 mod layout;
 mod memory;
 #[cfg(test)]
@@ -32,10 +31,11 @@ mod tests;
 mod uio;
 mod vfio;
 
-pub use address::CardAddress;
 pub use card::{Card, PAIRS_MAX, look_at};
 pub use device::{Route, check_kind, driver_of, may_own, route_of};
-pub use error::VirtioError;
+pub use facts::CardFacts;
 pub use layout::PairLayout;
 pub use port::{CardFaults, VirtioPort};
 pub use prepared::{PairPlace, PreparedPair};
+
+pub use crate::{card_address::CardAddress, card_error::VirtioError};

@@ -11,13 +11,12 @@ use ether::MacAddr;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::{
-    CardAddress, PairLayout, PairPlace, PreparedPair, Route,
+    CardFacts, PairLayout, PairPlace, PreparedPair, Route,
     layout::{HEADER_LEN, PAGE, RingPlace},
     memory::{BusAddresses, SharedMemory},
     registers::Registers,
     ring::{Direction, Ring},
 };
-use crate::Interface;
 
 pub(super) const OWN: MacAddr = MacAddr([0x52, 0x54, 0, 0, 1, 1]);
 
@@ -61,15 +60,12 @@ impl Pair {
 
     /// What a process gets for this pair.
     pub(super) fn prepared(&self) -> PreparedPair {
-        let card: CardAddress = "00:04.0".parse().unwrap();
         PreparedPair {
-            interface: Interface {
-                name: card.interface_name(),
-                index: card.index(),
+            facts: CardFacts {
+                address: "00:04.0".parse().unwrap(),
                 mac: OWN,
                 mtu: self.mtu,
                 up: true,
-                loopback: false,
             },
             route: Route::Uio,
             place: PairPlace {

@@ -13,14 +13,14 @@ use rustix::{
 };
 
 use super::{
-    CardAddress, PreparedPair, Route, VirtioError,
+    CardFacts, PreparedPair, Route, VirtioError,
     doorbells::Doorbells,
     layout::HEADER_LEN,
     memory::SharedMemory,
     prepared::PairPlace,
     ring::{Direction, Ring, Used},
 };
-use crate::{BURST_MAX, Interest, Interface, Netif, NetifCounters, NetifError, Wake, ready, ready::Readiness};
+use crate::{BURST_MAX, Interest, Netif, NetifCounters, NetifError, Wake, ready, ready::Readiness};
 
 /// Without interrupts a sleeper looks at the rings after pauses that double from the first to the second. A frame is
 /// found late by as much again as the port was quiet before, or by the longest pause.
@@ -36,12 +36,20 @@ pub struct CardFaults {
     pub impossible_lengths: u64,
 }
 
+/// When a sleeper looks at the ring again.
+struct Looks {
+    timer: OwnedFd,
+    /// The next pause.
+    pause: Duration,
+    pause_max: Duration,
+}
+
 /// A port over a queue pair of a card; see [`Netif`].
 ///
 /// There are no interrupts: `wait`, and the descriptor of [`AsFd`], look at the ring again and
 /// again, after pauses of up to 4 ms; a program that polls the port itself gets frames at once.
 pub struct VirtioPort {
-    interface: Interface,
+    facts: CardFacts,
     route: Route,
     ether_type: EtherType,
     receive: Ring,
@@ -57,9 +65,7 @@ pub struct VirtioPort {
     found: Option<(u16, usize)>,
     /// A rule that the card broke: nothing that it says counts any more.
     broken: Option<&'static str>,
-    timer: OwnedFd,
-    pause: Duration,
-    pause_max: Duration,
+    looks: Looks,
     counters: NetifCounters,
     impossible_lengths: u64,
     /// What must stay open while the card uses the memory.
@@ -74,7 +80,7 @@ impl VirtioPort {
     /// [`NetifError::Virtio`] if the pair is not as it is said to be, [`NetifError::Io`].
     pub fn from_prepared(prepared: PreparedPair, ether_type: EtherType) -> Result<Self, NetifError> {
         let PreparedPair {
-            interface,
+            facts,
             route,
             place,
             memory,
@@ -92,7 +98,7 @@ impl VirtioPort {
         let doorbells =
             Doorbells::map(&doorbells, place.doorbells).map_err(NetifError::io("map the doorbells of the card"))?;
         let attach =
-            |ring, direction| Ring::attach(&memory, layout, ring, direction).map_err(|what| broken(&interface, what));
+            |ring, direction| Ring::attach(&memory, layout, ring, direction).map_err(|what| broken(&facts, what));
         let receive = attach(layout.receive(), Direction::Receive)?;
         let transmit = attach(layout.transmit(), Direction::Transmit)?;
         let timer = timerfd_create(
@@ -102,7 +108,7 @@ impl VirtioPort {
         .map_err(NetifError::io("make a timer"))?;
         let mut port = Self {
             free: (0..layout.slots).filter(|slot| !transmit.is_with_card(*slot)).collect(),
-            interface,
+            facts,
             route,
             ether_type,
             receive,
@@ -113,9 +119,11 @@ impl VirtioPort {
             lent: None,
             found: None,
             broken: None,
-            timer,
-            pause: PAUSE_MIN,
-            pause_max: PAUSE_MAX,
+            looks: Looks {
+                timer,
+                pause: PAUSE_MIN,
+                pause_max: PAUSE_MAX,
+            },
             counters: NetifCounters::default(),
             impossible_lengths: 0,
             _keep: keep,
@@ -137,12 +145,12 @@ impl VirtioPort {
 
     /// Limits the pauses between two looks at the ring while nothing comes; 4 ms by default, at most a second.
     pub fn limit_pause(&mut self, pause_max: Duration) {
-        self.pause_max = pause_max.min(Duration::from_millis(999));
+        self.looks.pause_max = pause_max.min(Duration::from_millis(999));
     }
 
-    /// Returns the card as an interface, as it was when the pair was prepared.
-    pub const fn interface(&self) -> &Interface {
-        &self.interface
+    /// Returns what the card said of itself when the pair was prepared.
+    pub const fn facts(&self) -> &CardFacts {
+        &self.facts
     }
 
     /// Returns how many bytes of frames wait in the receive ring at most.
@@ -150,7 +158,7 @@ impl VirtioPort {
         self.place.layout.receive_len()
     }
 
-    /// Returns the way to the card.
+    /// Returns the route to the card.
     pub const fn route(&self) -> Route {
         self.route
     }
@@ -200,7 +208,7 @@ impl VirtioPort {
     fn find(&mut self) -> Result<Option<(u16, usize)>, NetifError> {
         while self.found.is_none() {
             if let Some(what) = self.broken {
-                return Err(broken(&self.interface, what));
+                return Err(broken(&self.facts, what));
             }
             match self.receive.take_used() {
                 Ok(None) => return Ok(None),
@@ -217,7 +225,7 @@ impl VirtioPort {
         let len = len as usize;
         if len < HEADER_LEN + ETHERNET_HEADER_LEN || len > self.place.layout.slot_len as usize {
             self.impossible_lengths += 1;
-        } else if len - HEADER_LEN > self.interface.frame_len_max() {
+        } else if len - HEADER_LEN > self.facts.frame_len_max() {
             self.counters.dropped_too_long += 1;
         } else if !self.is_for_caller(slot) {
             self.counters.skipped += 1;
@@ -235,7 +243,7 @@ impl VirtioPort {
         // SAFETY: the card has just given the slot back (`take_used`), and it is not posted before this returns.
         let header = unsafe { self.memory.slot(at, ETHERNET_HEADER_LEN) };
         let (mac, kind) = (&header[..6], EtherType(u16::from_be_bytes([header[12], header[13]])));
-        kind == self.ether_type && (mac[0] & 1 != 0 || *mac == self.interface.mac.0)
+        kind == self.ether_type && (mac[0] & 1 != 0 || *mac == self.facts.mac.0)
     }
 
     /// Takes transmit slots back that the card is done with.
@@ -247,7 +255,7 @@ impl VirtioPort {
                 Err(what) => self.broken = Some(what),
             }
         }
-        Err(broken(&self.interface, self.broken.unwrap_or_default()))
+        Err(broken(&self.facts, self.broken.unwrap_or_default()))
     }
 
     fn is_ready(&mut self, interest: Interest) -> Result<bool, NetifError> {
@@ -267,38 +275,34 @@ impl VirtioPort {
             it_interval: Timespec::default(),
             it_value: Timespec {
                 tv_sec: 0,
-                tv_nsec: self.pause.subsec_nanos().into(),
+                tv_nsec: self.looks.pause.subsec_nanos().into(),
             },
         };
-        self.pause = (2 * self.pause).min(self.pause_max);
+        self.looks.pause = (2 * self.looks.pause).min(self.looks.pause_max);
         // It also takes back that the timer has run out.
-        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+        let _ = timerfd_settime(&self.looks.timer, TimerfdTimerFlags::empty(), &once);
     }
 }
 
 #[cold]
-fn broken(interface: &Interface, what: &'static str) -> NetifError {
-    match CardAddress::of_index(interface.index) {
-        Some(address) => VirtioError::Broken { address, what }.into(),
-        None => NetifError::Down {
-            name: interface.name.clone(),
-        },
-    }
+fn broken(facts: &CardFacts, what: &'static str) -> NetifError {
+    let address = facts.address;
+    VirtioError::Broken { address, what }.into()
 }
 
 impl AsFd for VirtioPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.timer.as_fd()
+        self.looks.timer.as_fd()
     }
 }
 
 impl Netif for VirtioPort {
     fn mac(&self) -> MacAddr {
-        self.interface.mac
+        self.facts.mac
     }
 
     fn mtu(&self) -> usize {
-        self.interface.mtu
+        self.facts.mtu
     }
 
     #[inline]
@@ -310,7 +314,7 @@ impl Netif for VirtioPort {
         };
         self.found = None;
         self.lent = Some(slot);
-        self.pause = PAUSE_MIN;
+        self.looks.pause = PAUSE_MIN;
         self.counters.received += 1;
         let at = self.receive.slot_offset(slot) + HEADER_LEN;
         // SAFETY: the card has given the slot back, and gets it with the next call on this port, before which the caller's borrow ends.
@@ -321,14 +325,14 @@ impl Netif for VirtioPort {
         if self.free.len() < frames.len().min(BURST_MAX) || self.transmit.has_used() {
             self.reclaim()?;
         }
-        let len_max = self.interface.frame_len_max();
+        let len_max = self.facts.frame_len_max();
         let mut taken = 0;
         for parts in frames.iter().take(BURST_MAX) {
             let len = parts.iter().map(|part| part.len()).sum::<usize>();
             if len > len_max {
                 if taken == 0 {
                     return Err(NetifError::FrameTooLong {
-                        name: self.interface.name.clone(),
+                        name: self.facts.address.interface_name(),
                         len_max,
                     });
                 }
@@ -378,7 +382,7 @@ impl Netif for VirtioPort {
             }
             let until = if ready { now } else { deadline };
             self.arm();
-            let port = [(self.timer.as_fd(), PollFlags::IN)];
+            let port = [(self.looks.timer.as_fd(), PollFlags::IN)];
             let ports = if ready { &[][..] } else { &port[..] };
             match ready::poll(ports, until, stop).map_err(NetifError::io("wait for frames"))? {
                 Readiness::Stop => return Ok(Wake::Stop),

@@ -2,8 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use super::{PairLayout, Route};
-use crate::Interface;
+use super::{CardFacts, PairLayout, Route};
 
 /// Where a queue pair is in its card's memory and registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,11 +19,11 @@ pub struct PairPlace {
 
 /// A queue pair of a card, ready to be used as a port ([`crate::VirtioPort`]) by one process at a time.
 ///
-/// Whoever has it reaches what the card reaches: with uio all memory of the machine, otherwise the memory of all queue
+/// A process that has it reaches what the card reaches: with uio all memory of the machine, otherwise the memory of all queue
 /// pairs of the card.
 pub struct PreparedPair {
     /// The card, as it was when the pair was prepared.
-    pub interface: Interface,
+    pub facts: CardFacts,
     /// How the card is reached.
     pub route: Route,
     /// Where the pair is.

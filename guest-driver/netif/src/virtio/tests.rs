@@ -206,7 +206,7 @@ fn without_interrupts_the_descriptor_becomes_readable_by_itself_and_waits_end() 
     assert_eq!(port.wait(Interest::Receive, begin, None).unwrap(), Wake::Deadline);
     let second = Timespec { tv_sec: 10, tv_nsec: 0 };
     let readable = poll(&mut [PollFd::new(&port, PollFlags::IN)], Some(&second)).unwrap();
-    assert_eq!(readable, 1, "whoever sleeps looks again");
+    assert_eq!(readable, 1, "a sleeper looks again");
     let (stop, other) = UnixStream::pair().unwrap();
     drop(other);
     let far = begin + Duration::from_secs(100);
@@ -250,84 +250,61 @@ fn facts() -> Facts {
     }
 }
 
+fn negotiated(facts: &Facts, pairs: u16, iommu: bool) -> Result<(u16, Option<u16>, u16, usize), &'static str> {
+    let (common, network) = (Common(CommonModel(facts)), Network(NetworkModel(facts)));
+    let found = negotiate(&common, &network, ("00:04.0".parse().unwrap(), pairs, iommu))?;
+    Ok((found.pairs, found.control, found.ring_size, found.facts.mtu))
+}
+
 #[test]
-fn a_driver_accepts_what_it_understands_and_says_what_a_card_lacks() {
-    let try_with = |facts: &Facts, pairs| {
-        let (common, network) = (Common(CommonModel(facts)), Network(NetworkModel(facts)));
-        negotiate(&common, &network, pairs, false)
-            .map(|found| (found.pairs, found.control, found.ring_size, found.facts.mtu))
-    };
+fn a_driver_accepts_what_it_understands() {
     let good = facts();
-    assert_eq!(try_with(&good, 33), Ok((5, Some(10), 256, 9000)));
-    let accepted = good
-        .written
-        .borrow()
+    assert_eq!(negotiated(&good, 33, false), Ok((5, Some(10), 256, 9000)));
+    let written = good.written.borrow();
+    let accepted: Vec<_> = written
         .iter()
         .filter(|(at, _)| *at == 12)
         .map(|(_, half)| *half)
-        .collect::<Vec<_>>();
-    assert_eq!(
-        accepted,
-        [1 << 5 | 1 << 3 | 1 << 16 | 1 << 17 | 1 << 22, 1],
-        "no merged buffers, no event indices"
-    );
-    assert_eq!(try_with(&facts(), 1), Ok((1, None, 256, 9000)));
+        .collect();
+    let understood = 1 << 5 | 1 << 3 | 1 << 16 | 1 << 17 | 1 << 22;
+    assert_eq!(accepted, [understood, 1], "no merged buffers, no event indices");
+    assert_eq!(negotiated(&facts(), 1, false), Ok((1, None, 256, 9000)));
     let one_pair = Facts {
         features: 1 << 32 | 1 << 5,
         queues: 2,
         ..facts()
     };
-    assert_eq!(try_with(&one_pair, 33), Ok((1, None, 256, 1500)));
+    assert_eq!(negotiated(&one_pair, 33, false), Ok((1, None, 256, 1500)));
+    let behind = Facts {
+        features: 1 << 33 | 1 << 32 | 1 << 5,
+        ..facts()
+    };
+    assert_eq!(negotiated(&behind, 33, true), Ok((1, None, 256, 1500)));
+    assert!(negotiated(&behind, 33, false).is_err_and(|what| what.contains("behind an IOMMU")));
+    assert!(negotiated(&facts(), 33, true).is_err_and(|what| what.contains("past the IOMMU")));
+}
+
+#[test]
+fn a_driver_says_what_a_card_lacks() {
+    let features = |features| Facts { features, ..facts() };
+    let pairs = |pairs| Facts { pairs, ..facts() };
+    let queue_size = |queue_size| Facts { queue_size, ..facts() };
+    let refused = Facts { refused: 8, ..facts() };
+    let mac = Facts {
+        mac: MacAddr::BROADCAST,
+        ..facts()
+    };
     for (bad, what) in [
-        (
-            Facts {
-                features: 1 << 5,
-                ..facts()
-            },
-            "it does not speak virtio 1.0",
-        ),
-        (
-            Facts {
-                features: 1 << 32,
-                ..facts()
-            },
-            "it states no address",
-        ),
-        (
-            Facts { refused: 8, ..facts() },
-            "it does not accept the features that it offers",
-        ),
-        (
-            Facts { pairs: 0, ..facts() },
-            "it states queue pairs that it does not have",
-        ),
-        (
-            Facts { pairs: 9, ..facts() },
-            "it states queue pairs that it does not have",
-        ),
-        (
-            Facts {
-                queue_size: 0,
-                ..facts()
-            },
-            "its queues are too short",
-        ),
-        (
-            Facts {
-                queue_size: 2,
-                ..facts()
-            },
-            "its queues are too short",
-        ),
-        (
-            Facts {
-                mac: MacAddr::BROADCAST,
-                ..facts()
-            },
-            "its address is one of a group",
-        ),
+        (features(1 << 5), "it does not speak virtio 1.0"),
+        (features(1 << 32), "it states no address"),
+        (refused, "it does not accept the features that it has"),
+        (pairs(0), "it states queue pairs that it does not have"),
+        (pairs(9), "it states queue pairs that it does not have"),
+        (queue_size(0), "its queues are too short"),
+        (queue_size(2), "its queues are too short"),
+        (mac, "its address is one of a group"),
     ] {
-        assert_eq!(try_with(&bad, 33), Err(what));
+        assert_eq!(negotiated(&bad, 33, false), Err(what));
     }
 }
 

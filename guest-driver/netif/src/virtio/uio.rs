@@ -1,5 +1,5 @@
 //! Route A: a card that is bound to `uio_pci_generic`, without an IOMMU. Its registers are mapped through sysfs, and it
-//! knows memory by physical addresses. Only root can do that, and whoever has a ring of the card reaches all memory.
+//! knows memory by physical addresses. Only root can do that, and a process that has a ring of the card reaches all memory.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -40,7 +40,7 @@ const NUMBER: u64 = (1 << 55) - 1;
 
 /// A card with `uio_pci_generic`.
 pub(super) struct Uio {
-    /// Locked by whoever drives the card.
+    /// Locked by the process that drives the card.
     configuration: File,
     /// As long as it is open in some process the device reaches memory; the kernel ends that with the last one.
     uio: OwnedFd,

@@ -187,7 +187,7 @@ impl Vfio {
                 .and_then(|_| ioctl(group.as_fd(), GROUP_GET_DEVICE_FD, name.as_ptr() as c_ulong))
                 .map_err(fail("take the IOMMU"))?
         };
-        // SAFETY: the call above made this descriptor, which nobody else has.
+        // SAFETY: the call above made this descriptor, and it is in no other hands.
         Ok(File::from(unsafe { OwnedFd::from_raw_fd(device) }))
     }
 }

@@ -454,9 +454,9 @@ impl Daemon {
         let Some(own) = self.port.card() else { return Ok(()) };
         if !privileged {
             let sentence = match own.card.route() {
-                Route::Uio => "endpoints on this card are for root: whoever has a ring of it reaches all memory",
+                Route::Uio => "endpoints on this card are for root: a program with a ring of it reaches all memory",
                 Route::Vfio => {
-                    "endpoints on this card are for root and the user of its omxd: whoever has a ring of it reaches the others"
+                    "endpoints on this card are for root and the user of its omxd: a program with a ring of it reaches the others"
                 }
             };
             return Err((Refusal::NotAllowed, sentence.to_owned()));

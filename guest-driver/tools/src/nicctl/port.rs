@@ -20,7 +20,7 @@ pub(super) enum ControlPort {
     Relay(Relay),
 }
 
-/// Control frames by way of the authority of a card, which answers each with what the card said.
+/// Control frames through the authority of a card, which answers each with what the card said.
 pub(super) struct Relay {
     session: Session,
     mac: MacAddr,
@@ -65,7 +65,7 @@ impl Relay {
             }
             Err(OmxdError::Interface(error)) => Err(error),
             Err(error) => Err(NetifError::Io {
-                what: "ask the card by way of omxd",
+                what: "ask the card through omxd",
                 source: std::io::Error::other(error.to_string()),
             }),
         }

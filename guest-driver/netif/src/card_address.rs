@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
-use super::VirtioError;
+use crate::card_error::VirtioError;
 
 /// What names of such cards begin with, where names of interfaces stand, too.
 const PREFIX: &str = "virtio:";

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::CardAddress;
+use crate::card_address::CardAddress;
 
 /// Why a card cannot be driven from user space.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ pub enum VirtioError {
 
 impl VirtioError {
     /// Makes the error for what the system refused while this was tried with a card: for `map_err`.
-    pub(super) fn io<E: Into<io::Error>>(address: CardAddress, what: &'static str) -> impl FnOnce(E) -> Self {
+    pub(crate) fn io<E: Into<io::Error>>(address: CardAddress, what: &'static str) -> impl FnOnce(E) -> Self {
         move |source| match source.into() {
             source if matches!(source.kind(), io::ErrorKind::PermissionDenied) => Self::NoPrivilege { address },
             source => Self::Io { address, what, source },
