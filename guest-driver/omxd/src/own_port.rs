@@ -22,7 +22,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// The authority's own port.
 pub(crate) enum OwnPort {
-    Socket(AfPacket),
+    Socket(Box<AfPacket>),
     Card(Box<OwnCard>),
 }
 
@@ -48,7 +48,7 @@ impl OwnPort {
                 port.limit_pause(PAUSE_MAX);
                 Ok(Self::Card(Box::new(OwnCard { port, card })))
             }
-            None => Self::open_socket(&interface.name, ether_type, open).map(Self::Socket),
+            None => Self::open_socket(&interface.name, ether_type, open).map(|port| Self::Socket(Box::new(port))),
         }
     }
 

@@ -589,7 +589,7 @@ impl Daemon {
             }
         }
         let before = (
-            std::mem::replace(&mut self.port, OwnPort::Socket(port)),
+            std::mem::replace(&mut self.port, OwnPort::Socket(Box::new(port))),
             std::mem::replace(&mut self.shares, shares),
         );
         // Closing a packet socket takes the kernel milliseconds, in which no program would be served. Without a thread

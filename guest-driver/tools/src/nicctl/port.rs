@@ -16,7 +16,7 @@ use weft_card_control::CONTROL_RING_LEN;
 
 /// A port for control frames.
 pub(super) enum ControlPort {
-    Socket(AfPacket),
+    Socket(Box<AfPacket>),
     Relay(Relay),
 }
 
@@ -43,7 +43,7 @@ impl ControlPort {
                 ..AfPacketOptions::default()
             };
             let port = AfPacket::open(interface, EtherType::CARD_CONTROL, &options)?;
-            return Ok(Self::Socket(port));
+            return Ok(Self::Socket(Box::new(port)));
         }
         Ok(Self::Relay(Relay {
             session: Session::connect(&found)?,
