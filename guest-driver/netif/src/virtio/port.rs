@@ -36,6 +36,13 @@ pub struct CardFaults {
     pub impossible_lengths: u64,
 }
 
+/// What was counted.
+#[derive(Default)]
+struct Counts {
+    port: NetifCounters,
+    impossible_lengths: u64,
+}
+
 /// When a sleeper looks at the ring again.
 struct Looks {
     timer: OwnedFd,
@@ -66,8 +73,7 @@ pub struct VirtioPort {
     /// A rule that the card broke: nothing that it says counts any more.
     broken: Option<&'static str>,
     looks: Looks,
-    counters: NetifCounters,
-    impossible_lengths: u64,
+    counts: Counts,
     /// What must stay open while the card uses the memory.
     _keep: Vec<OwnedFd>,
 }
@@ -124,8 +130,7 @@ impl VirtioPort {
                 pause: PAUSE_MIN,
                 pause_max: PAUSE_MAX,
             },
-            counters: NetifCounters::default(),
-            impossible_lengths: 0,
+            counts: Counts::default(),
             _keep: keep,
         };
         for slot in 0..layout.slots {
@@ -167,7 +172,7 @@ impl VirtioPort {
     pub fn faults(&self) -> CardFaults {
         CardFaults {
             unknown_buffers: u64::from(self.receive.lies()) + u64::from(self.transmit.lies()),
-            impossible_lengths: self.impossible_lengths,
+            impossible_lengths: self.counts.impossible_lengths,
         }
     }
 
@@ -224,11 +229,11 @@ impl VirtioPort {
     fn sort(&mut self, Used { slot, len }: Used) {
         let len = len as usize;
         if len < HEADER_LEN + ETHERNET_HEADER_LEN || len > self.place.layout.slot_len as usize {
-            self.impossible_lengths += 1;
+            self.counts.impossible_lengths += 1;
         } else if len - HEADER_LEN > self.facts.frame_len_max() {
-            self.counters.dropped_too_long += 1;
+            self.counts.port.dropped_too_long += 1;
         } else if !self.is_for_caller(slot) {
-            self.counters.skipped += 1;
+            self.counts.port.skipped += 1;
         } else {
             self.found = Some((slot, len - HEADER_LEN));
             return;
@@ -315,7 +320,7 @@ impl Netif for VirtioPort {
         self.found = None;
         self.lent = Some(slot);
         self.looks.pause = PAUSE_MIN;
-        self.counters.received += 1;
+        self.counts.port.received += 1;
         let at = self.receive.slot_offset(slot) + HEADER_LEN;
         // SAFETY: the card has given the slot back, and gets it with the next call on this port, before which the caller's borrow ends.
         Ok(Some(unsafe { self.memory.slot(at, len) }))
@@ -357,7 +362,7 @@ impl Netif for VirtioPort {
             if self.transmit.wants_doorbell() {
                 self.doorbells.ring(1, self.place.queue + 1);
             }
-            self.counters.sent += taken as u64;
+            self.counts.port.sent += taken as u64;
         }
         Ok(taken)
     }
@@ -394,6 +399,6 @@ impl Netif for VirtioPort {
     }
 
     fn counters(&mut self) -> NetifCounters {
-        self.counters
+        self.counts.port
     }
 }
