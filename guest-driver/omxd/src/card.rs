@@ -2,18 +2,22 @@
 //! one. The card steers an endpoint's frames to its pair while it is open, and all others to the first.
 
 use std::{
+    collections::VecDeque,
     io::IoSlice,
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream,
+    },
     time::{Duration, Instant},
 };
 
-use ether::EtherType;
+use ether::{EtherType, MacAddr};
 use firmware::{
     CONTROL_FRAME_MAX, ENDPOINTS as CARD_ENDPOINTS, INDIRECTION_LEN, SteeringChange, SteeringMode, SteeringTable,
     TABLE_ENTRIES_MAX, TableChange, TableEntries,
     control::{Reply, Request},
 };
-use netif::{Interest, Netif, NetifError, VirtioPort, virtio::PreparedPair};
+use netif::{Interest, Netif, NetifCounters, NetifError, VirtioPort, Wake, virtio::PreparedPair};
 use weft_authority::OmxdError;
 use weft_card_control::{Card as Conversation, CardError};
 
@@ -40,52 +44,124 @@ pub(crate) struct Pairs {
     steered: u32,
 }
 
-/// Talks with the card over the authority's port, which receives nothing else meanwhile.
+/// Frames of other hosts that are held at most while the authority talks with the card.
+const HELD_MAX: usize = 256;
+/// The card answers in microseconds; one that is emulated on a busy machine, later.
+const ANSWER_LIMIT: Duration = Duration::from_millis(400);
+
+/// The authority's port while it talks with the card: it receives control frames, and holds all others.
+struct Talking<'a> {
+    port: &'a mut VirtioPort,
+    held: &'a mut VecDeque<Vec<u8>>,
+    /// The frame that the caller has.
+    lent: Vec<u8>,
+}
+
+impl<'a> Talking<'a> {
+    fn begin(own: &'a mut OwnCard) -> Self {
+        own.port.also_receive(Some(EtherType::CARD_CONTROL));
+        Self {
+            port: &mut own.port,
+            held: &mut own.held,
+            lent: Vec::new(),
+        }
+    }
+}
+
+impl Drop for Talking<'_> {
+    fn drop(&mut self) {
+        self.port.also_receive(None);
+    }
+}
+
+impl AsFd for Talking<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.port.as_fd()
+    }
+}
+
+impl Netif for Talking<'_> {
+    fn mac(&self) -> MacAddr {
+        self.port.mac()
+    }
+
+    fn mtu(&self) -> usize {
+        self.port.mtu()
+    }
+
+    fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError> {
+        while let Some(frame) = self.port.poll_receive()? {
+            if is_control(frame) {
+                self.lent.clear();
+                self.lent
+                    .extend_from_slice(&frame[..frame.len().min(CONTROL_FRAME_MAX)]);
+                return Ok(Some(&self.lent));
+            }
+            // Others are lost, as in a ring that is full.
+            if self.held.len() < HELD_MAX {
+                self.held.push_back(frame.to_vec());
+            }
+        }
+        Ok(None)
+    }
+
+    fn send_burst(&mut self, frames: &[&[IoSlice<'_>]]) -> Result<usize, NetifError> {
+        self.port.send_burst(frames)
+    }
+
+    fn wait(
+        &mut self,
+        interest: Interest,
+        deadline: Instant,
+        stop: Option<BorrowedFd<'_>>,
+    ) -> Result<Wake, NetifError> {
+        self.port.wait(interest, deadline, stop)
+    }
+
+    fn counters(&mut self) -> NetifCounters {
+        self.port.counters()
+    }
+}
+
+fn is_control(frame: &[u8]) -> bool {
+    let kind = frame.get(12..14).and_then(|kind| kind.first_chunk());
+    kind.is_some_and(|kind| u16::from_be_bytes(*kind) == EtherType::CARD_CONTROL.0)
+}
+
+/// Talks with the card over the authority's port.
 fn talk<T>(
-    port: &mut VirtioPort,
-    ether_type: EtherType,
-    say: impl FnOnce(&mut Conversation<'_, VirtioPort>) -> Result<T, CardError>,
+    own: &mut OwnCard,
+    say: impl FnOnce(&mut Conversation<'_, Talking<'_>>) -> Result<T, CardError>,
 ) -> Result<T, OmxdError> {
+    let interface = own.port.facts().address.interface_name();
     // Never readable: the authority does not end while it asks.
     let (never, _open) = UnixStream::pair().map_err(OmxdError::io("open a socket"))?;
-    port.set_ether_type(EtherType::CARD_CONTROL);
-    let said = say(&mut Conversation::new(port, never.as_fd()));
-    port.set_ether_type(ether_type);
-    said.map_err(|error| OmxdError::Card {
-        interface: port.facts().address.interface_name(),
+    say(&mut Conversation::new(&mut Talking::begin(own), never.as_fd())).map_err(|error| OmxdError::Card {
+        interface,
         sentence: error.to_string(),
     })
 }
 
-/// The card answers in microseconds; one that is emulated on a busy machine, later.
-const ANSWER_LIMIT: Duration = Duration::from_millis(400);
-
 /// Sends a program's control frame to the card, and returns what it answers; nothing if it is silent.
-pub(crate) fn converse(own: &mut OwnCard, ether_type: EtherType, frame: &[u8]) -> Result<Vec<Vec<u8>>, OmxdError> {
-    let kind = frame.get(12..14).and_then(|kind| kind.first_chunk());
-    let is_control = kind.is_some_and(|kind| u16::from_be_bytes(*kind) == EtherType::CARD_CONTROL.0);
-    if !is_control || frame.len() > CONTROL_FRAME_MAX {
+pub(crate) fn converse(own: &mut OwnCard, frame: &[u8]) -> Result<Vec<Vec<u8>>, OmxdError> {
+    if !is_control(frame) || frame.len() > CONTROL_FRAME_MAX {
         return Err(OmxdError::Protocol);
     }
-    let port = &mut own.port;
-    port.set_ether_type(EtherType::CARD_CONTROL);
-    let answered = ask(port, frame);
-    port.set_ether_type(ether_type);
-    Ok(answered?)
-}
-
-fn ask(port: &mut VirtioPort, frame: &[u8]) -> Result<Vec<Vec<u8>>, NetifError> {
+    let mut port = Talking::begin(own);
     port.send(&[IoSlice::new(frame)])?;
-    port.wait(Interest::Receive, Instant::now() + ANSWER_LIMIT, None)?;
+    let until = Instant::now() + ANSWER_LIMIT;
     let mut answers = Vec::new();
-    while let Some(answer) = port.poll_receive()? {
-        answers.push(answer[..answer.len().min(CONTROL_FRAME_MAX)].to_vec());
+    // Frames of other hosts end a wait, too.
+    while answers.is_empty() && port.wait(Interest::Receive, until, None)? == Wake::Ready {
+        while let Some(answer) = port.poll_receive()? {
+            answers.push(answer.to_vec());
+        }
     }
     Ok(answers)
 }
 
 fn steer(
-    card: &mut Conversation<'_, VirtioPort>,
+    card: &mut Conversation<'_, Talking<'_>>,
     mode: Option<SteeringMode>,
     table: SteeringTable,
     entries: Option<TableEntries>,
@@ -120,7 +196,7 @@ impl Pairs {
             }
             _ => 0,
         };
-        let arranged = talk(&mut own.port, frames.ether_type, |card| {
+        let arranged = talk(own, |card| {
             let state = arrange(card, frames)?;
             for (table, len) in [
                 (SteeringTable::Endpoints, CARD_ENDPOINTS),
@@ -165,24 +241,22 @@ impl Pairs {
         let pair = pair_of(endpoint);
         own.card.take_back(pair).map_err(NetifError::from)?;
         let prepared = own.card.prepare(pair).map_err(NetifError::from)?;
-        self.steer_endpoint(own, endpoint, pair, frames)?;
+        self.steer_endpoint(own, endpoint, pair)?;
         self.steered |= 1 << endpoint;
         Ok(prepared)
     }
 
-    fn steer_endpoint(&self, own: &mut OwnCard, endpoint: u8, pair: u16, frames: Frames) -> Result<(), OmxdError> {
+    fn steer_endpoint(&self, own: &mut OwnCard, endpoint: u8, pair: u16) -> Result<(), OmxdError> {
         let entries = TableEntries::new(endpoint.into(), &[pair as u8]);
-        talk(&mut own.port, frames.ether_type, |card| {
-            steer(card, None, SteeringTable::Endpoints, entries)
-        })
+        talk(own, |card| steer(card, None, SteeringTable::Endpoints, entries))
     }
 
     /// Takes the pairs of endpoints back that are not open any more.
-    pub(crate) fn keep(&mut self, own: &mut OwnCard, open: u32, frames: Frames) {
+    pub(crate) fn keep(&mut self, own: &mut OwnCard, open: u32) {
         let closed = self.steered & !open;
         for endpoint in (0..u32::BITS as u8).filter(|endpoint| closed & 1 << endpoint != 0) {
             self.steered &= !(1 << endpoint);
-            let steered = self.steer_endpoint(own, endpoint, 0, frames);
+            let steered = self.steer_endpoint(own, endpoint, 0);
             let taken = own.card.take_back(pair_of(endpoint)).map_err(NetifError::from);
             if let Err(error) = steered.and(taken.map_err(OmxdError::from)) {
                 tracing::warn!("{error}; frames for endpoint {endpoint}, which is closed, may be lost");

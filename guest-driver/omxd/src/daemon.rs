@@ -547,9 +547,8 @@ impl Daemon {
         if let Err(error) = self.port.set_open(open) {
             tracing::warn!("{error}; the filter of omxd's socket stays as it was");
         }
-        let frames = self.frames();
         if let Some(own) = self.port.card() {
-            self.pairs.keep(own, open, frames);
+            self.pairs.keep(own, open);
         }
         self.renew_port();
         self.check_egress();

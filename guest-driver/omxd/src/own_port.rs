@@ -1,6 +1,7 @@
 //! The authority's own port: a packet socket, or the first queue pair of a card that programs drive themselves.
 
 use std::{
+    collections::VecDeque,
     io::IoSlice,
     os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
@@ -31,6 +32,10 @@ pub(crate) struct OwnCard {
     // Before the card is reset.
     pub(crate) port: VirtioPort,
     pub(crate) card: Card,
+    /// Frames of other hosts that came while the authority talked with the card.
+    pub(crate) held: VecDeque<Vec<u8>>,
+    /// The one that the caller has.
+    lent: Vec<u8>,
 }
 
 impl OwnPort {
@@ -46,7 +51,12 @@ impl OwnPort {
                 let card = Card::open(address, PAIRS_MAX, programs)?;
                 let mut port = VirtioPort::from_prepared(card.prepare(0)?, ether_type)?;
                 port.limit_pause(PAUSE_MAX);
-                Ok(Self::Card(Box::new(OwnCard { port, card })))
+                Ok(Self::Card(Box::new(OwnCard {
+                    port,
+                    card,
+                    held: VecDeque::new(),
+                    lent: Vec::new(),
+                })))
             }
             None => Self::open_socket(&interface.name, ether_type, open).map(|port| Self::Socket(Box::new(port))),
         }
@@ -81,7 +91,13 @@ impl OwnPort {
     pub(crate) fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError> {
         match self {
             Self::Socket(port) => port.poll_receive(),
-            Self::Card(own) => own.port.poll_receive(),
+            Self::Card(own) => match own.held.pop_front() {
+                Some(frame) => {
+                    own.lent = frame;
+                    Ok(Some(&own.lent))
+                }
+                None => own.port.poll_receive(),
+            },
         }
     }
 
@@ -97,7 +113,10 @@ impl OwnPort {
     pub(crate) fn is_ready(&mut self) -> bool {
         match self {
             Self::Socket(_) => false,
-            Self::Card(own) => matches!(own.port.wait(Interest::Receive, Instant::now(), None), Ok(Wake::Ready)),
+            Self::Card(own) => {
+                let frame = own.port.wait(Interest::Receive, Instant::now(), None);
+                !own.held.is_empty() || matches!(frame, Ok(Wake::Ready))
+            }
         }
     }
 }

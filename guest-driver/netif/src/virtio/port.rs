@@ -58,7 +58,7 @@ struct Looks {
 pub struct VirtioPort {
     facts: CardFacts,
     route: Route,
-    ether_type: EtherType,
+    ether_types: [Option<EtherType>; 2],
     receive: Ring,
     transmit: Ring,
     memory: SharedMemory,
@@ -116,7 +116,7 @@ impl VirtioPort {
             free: (0..layout.slots).filter(|slot| !transmit.is_with_card(*slot)).collect(),
             facts,
             route,
-            ether_type,
+            ether_types: [Some(ether_type), None],
             receive,
             transmit,
             memory,
@@ -142,10 +142,9 @@ impl VirtioPort {
         Ok(port)
     }
 
-    /// Receives frames of another EtherType from now on; those that are there already and are of the former one are
-    /// skipped.
-    pub fn set_ether_type(&mut self, ether_type: EtherType) {
-        self.ether_type = ether_type;
+    /// Receives frames of another EtherType, too, from now on; `None`: no longer, also those that are there already.
+    pub fn also_receive(&mut self, ether_type: Option<EtherType>) {
+        self.ether_types[1] = ether_type;
     }
 
     /// Limits the pauses between two looks at the ring while nothing comes; 4 ms by default, at most a second.
@@ -248,7 +247,7 @@ impl VirtioPort {
         // SAFETY: the card has just given the slot back (`take_used`), and it is not posted before this returns.
         let header = unsafe { self.memory.slot(at, ETHERNET_HEADER_LEN) };
         let (mac, kind) = (&header[..6], EtherType(u16::from_be_bytes([header[12], header[13]])));
-        kind == self.ether_type && (mac[0] & 1 != 0 || *mac == self.facts.mac.0)
+        self.ether_types.contains(&Some(kind)) && (mac[0] & 1 != 0 || *mac == self.facts.mac.0)
     }
 
     /// Takes transmit slots back that the card is done with.

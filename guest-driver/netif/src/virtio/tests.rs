@@ -147,7 +147,7 @@ fn frames_for_others_and_of_other_types_are_left_out() {
     assert!(port.poll_receive().unwrap().is_some());
     assert_eq!(port.poll_receive().unwrap(), None);
     assert_eq!(port.counters().skipped, 2);
-    port.set_ether_type(EtherType::IPV4);
+    port.also_receive(Some(EtherType::IPV4));
     assert!(pair.deliver(&frame(OWN, EtherType::IPV4, 60, 2)));
     assert!(port.poll_receive().unwrap().is_some());
 }

@@ -293,9 +293,8 @@ impl Daemon {
         if !self.clients.connections[at].privileged {
             return not_allowed("only root may talk with the card".to_owned());
         }
-        let ether_type = self.options.ether_type;
         match self.port.card() {
-            Some(own) => match card::converse(own, ether_type, frame) {
+            Some(own) => match card::converse(own, frame) {
                 Ok(frames) => Reply::Said { frames },
                 Err(error) => {
                     let (reason, sentence) = refusal(error);
