@@ -44,15 +44,15 @@ pub(crate) struct Pairs {
     steered: u32,
 }
 
-/// Frames of other hosts that are held at most while the authority talks with the card.
-const HELD_MAX: usize = 256;
+/// Frames of other hosts that are kept at most while the authority talks with the card.
+const KEPT_MAX: usize = 256;
 /// The card answers in microseconds; one that is emulated on a busy machine, later.
 const ANSWER_LIMIT: Duration = Duration::from_millis(400);
 
 /// The authority's port while it talks with the card: it receives control frames, and holds all others.
 struct Talking<'a> {
     port: &'a mut VirtioPort,
-    held: &'a mut VecDeque<Vec<u8>>,
+    kept: &'a mut VecDeque<Vec<u8>>,
     /// The frame that the caller has.
     lent: Vec<u8>,
 }
@@ -62,7 +62,7 @@ impl<'a> Talking<'a> {
         own.port.also_receive(Some(EtherType::CARD_CONTROL));
         Self {
             port: &mut own.port,
-            held: &mut own.held,
+            kept: &mut own.kept,
             lent: Vec::new(),
         }
     }
@@ -98,8 +98,8 @@ impl Netif for Talking<'_> {
                 return Ok(Some(&self.lent));
             }
             // Others are lost, as in a ring that is full.
-            if self.held.len() < HELD_MAX {
-                self.held.push_back(frame.to_vec());
+            if self.kept.len() < KEPT_MAX {
+                self.kept.push_back(frame.to_vec());
             }
         }
         Ok(None)

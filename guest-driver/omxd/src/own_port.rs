@@ -33,7 +33,7 @@ pub(crate) struct OwnCard {
     pub(crate) port: VirtioPort,
     pub(crate) card: Card,
     /// Frames of other hosts that came while the authority talked with the card.
-    pub(crate) held: VecDeque<Vec<u8>>,
+    pub(crate) kept: VecDeque<Vec<u8>>,
     /// The one that the caller has.
     lent: Vec<u8>,
 }
@@ -54,7 +54,7 @@ impl OwnPort {
                 Ok(Self::Card(Box::new(OwnCard {
                     port,
                     card,
-                    held: VecDeque::new(),
+                    kept: VecDeque::new(),
                     lent: Vec::new(),
                 })))
             }
@@ -91,7 +91,7 @@ impl OwnPort {
     pub(crate) fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError> {
         match self {
             Self::Socket(port) => port.poll_receive(),
-            Self::Card(own) => match own.held.pop_front() {
+            Self::Card(own) => match own.kept.pop_front() {
                 Some(frame) => {
                     own.lent = frame;
                     Ok(Some(&own.lent))
@@ -115,7 +115,7 @@ impl OwnPort {
             Self::Socket(_) => false,
             Self::Card(own) => {
                 let frame = own.port.wait(Interest::Receive, Instant::now(), None);
-                !own.held.is_empty() || matches!(frame, Ok(Wake::Ready))
+                !own.kept.is_empty() || matches!(frame, Ok(Wake::Ready))
             }
         }
     }
