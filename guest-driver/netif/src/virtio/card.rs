@@ -186,7 +186,7 @@ impl Card {
     pub fn open(address: CardAddress, pairs_wanted: u16, programs: &[u32]) -> Result<Self, VirtioError> {
         let mut device: Box<dyn Device> = match device::route_of(address)? {
             Route::Uio => Box::new(Uio::open(address)?),
-            Route::Vfio => Box::new(Vfio::open(address)?),
+            Route::Vfio => Box::new(Vfio::open_patiently(address, || false)?),
         };
         let windows = *device.windows();
         let (fd, offset, len) = device.registers();
@@ -525,7 +525,7 @@ pub fn look_at(address: CardAddress, published: &Path) -> Result<CardFacts, Virt
             let (windows, bar) = uio::look_at(address)?;
             (registers(address, &bar, &windows)?.1, None)
         }
-        Route::Vfio => match Vfio::open(address) {
+        Route::Vfio => match Vfio::open_patiently(address, || published_file(address, published).exists()) {
             Ok(device) => {
                 let (fd, offset, len) = device.registers();
                 let mapping =

@@ -10,6 +10,8 @@ use std::{
         unix::fs::FileExt,
     },
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use libc::{c_int, c_ulong};
@@ -55,6 +57,12 @@ const CONFIGURATION_LEN: usize = 256;
 
 /// The first address that memory gets for a card: behind those of old devices, far before those of interrupts.
 const FIRST_ADDRESS: u64 = 0x1000_0000;
+
+/// A group that another process has is waited for this long: one that looks at the card has it for a millisecond, and
+/// one that was killed until the kernel has taken down what it mapped.
+const RELEASE_LIMIT: Duration = Duration::from_secs(1);
+/// The pause between two attempts in that time: no descriptor becomes readable when a group is released.
+const RELEASE_PAUSE: Duration = Duration::from_millis(5);
 
 /// `struct vfio_group_status`.
 #[repr(C)]
@@ -112,8 +120,21 @@ unsafe fn ioctl(fd: BorrowedFd<'_>, request: c_ulong, argument: c_ulong) -> io::
 }
 
 impl Vfio {
-    /// Opens a card, to drive it alone: its group has one owner.
-    pub(super) fn open(address: CardAddress) -> Result<Self, VirtioError> {
+    /// Opens a card, to drive it alone: its group has one owner. Waits for another one that is about to release it, for a
+    /// second, or until the caller needs the card no more.
+    pub(super) fn open_patiently(address: CardAddress, is_needless: impl Fn() -> bool) -> Result<Self, VirtioError> {
+        let begin = Instant::now();
+        loop {
+            match Self::open(address) {
+                Err(VirtioError::InUse { .. }) if begin.elapsed() < RELEASE_LIMIT && !is_needless() => {
+                    thread::sleep(RELEASE_PAUSE);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn open(address: CardAddress) -> Result<Self, VirtioError> {
         let fail = |what| VirtioError::io(address, what);
         let unusable = |what| VirtioError::Unusable { address, what };
         let path = device::group_file(address).map_err(|_| unusable("it is behind no IOMMU, which vfio needs"))?;
