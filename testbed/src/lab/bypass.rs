@@ -31,6 +31,12 @@ impl Bypass {
             Self::Vfio => "vfio",
         }
     }
+
+    /// Returns whether the card must be behind an IOMMU of its guest, both in QEMU and in `vnicd`.
+    #[must_use]
+    pub const fn needs_iommu(self) -> bool {
+        matches!(self, Self::Vfio)
+    }
 }
 
 /// Notes a mistake where a guest has such a card and boots what Weft does not know: only its own images have the tools

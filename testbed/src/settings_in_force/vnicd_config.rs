@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 
 use super::{PortMemory, Settings};
 use crate::{
-    lab::{Lab, Nic, Trunk},
+    lab::{Bypass, Lab, Nic, Trunk},
     state::StateDir,
     vnicd_client::config::{Config, GroupEntry, PortSettings, SwitchEntry, TrunkEntry},
 };
@@ -46,7 +46,7 @@ impl Settings {
             queue_pairs: nic.queue_pairs,
             mtu: nic.mtu,
             offloads: nic.offloads,
-            iommu: false,
+            iommu: nic.bypass.is_some_and(Bypass::needs_iommu),
             loopback: nic.loopback,
             returns: false,
             coalescing: memory.coalescing.clone(),

@@ -277,7 +277,7 @@ fn machine(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<
                 mode: SocketMode::QemuListens,
             },
             queue_pairs: nic.queue_pairs,
-            iommu: nic.bypass == Some(Bypass::Vfio),
+            iommu: nic.bypass.is_some_and(Bypass::needs_iommu),
             has_known_slot: nic.bypass.is_some(),
             // The usual MTU is advertised, too: otherwise a guest may set a larger one, and its frames would be
             // dropped.

@@ -1,14 +1,19 @@
-//! Tests of cards that programs of a guest drive themselves (`bypass = "uio"`): messages between two guests over such
-//! cards, with several endpoints on each, beside a card of the kernel; programs and authorities that are killed.
+//! Tests of cards that programs of a guest drive themselves (`bypass`): messages between two guests over such cards,
+//! with several endpoints on each, beside a card of the kernel; programs and authorities that are killed.
 
 use serde_json::Value;
 
 use crate::support::{World, eventually, qemus};
 
-/// Two guests, each with a card of the kernel and one for programs.
-const LAB: &str = "name = \"bypass\"\n[[switch]]\nname = \"s1\"\n[[switch]]\nname = \"s2\"\n\
-                   [[node]]\nname = \"n1\"\nnic = [{ switch = \"s1\" }, { switch = \"s2\", bypass = \"uio\" }]\n\
-                   [[node]]\nname = \"n2\"\nnic = [{ switch = \"s1\" }, { switch = \"s2\", bypass = \"uio\" }]\n";
+/// Two guests, each with a card of the kernel and one for programs, which reach it by a driver.
+fn lab(driver: &str) -> String {
+    let node = |name: &str| {
+        let nics = format!("[{{ switch = \"s1\" }}, {{ switch = \"s2\", bypass = \"{driver}\" }}]");
+        format!("[[node]]\nname = \"{name}\"\nnic = {nics}\n")
+    };
+    let switches = "[[switch]]\nname = \"s1\"\n[[switch]]\nname = \"s2\"\n";
+    format!("name = \"bypass\"\n{switches}{}{}", node("n1"), node("n2"))
+}
 
 /// The place of the second card on the PCI bus, as QEMU puts it there.
 const CARD: &str = "0000:00:11.0";
@@ -64,7 +69,7 @@ fn measured(world: &World, endpoint: u8) {
 fn endpoints_share_a_card_that_they_drive_themselves_and_outlive_killed_programs() {
     for qemu in qemus() {
         let world = World::new(qemu);
-        world.up(LAB);
+        world.up(&lab("uio"));
         let driver = world.guest("n1", &format!("readlink /sys/bus/pci/devices/{CARD}/driver"));
         assert!(driver.trim().ends_with("/uio_pci_generic"), "{driver}");
         assert!(!world.guest("n1", "ls /sys/class/net").contains("eth1"));
@@ -146,6 +151,36 @@ fn endpoints_share_a_card_that_they_drive_themselves_and_outlive_killed_programs
             world.guest("n2", "ls /sys/class/net").contains("eth"),
             "the kernel has it again"
         );
+    }
+}
+
+#[test]
+fn endpoints_drive_a_card_behind_an_iommu_and_a_killed_program_leaves_nothing_mapped() {
+    for qemu in qemus() {
+        let world = World::new(qemu);
+        world.up(&lab("vfio"));
+        assert_eq!(board(&world, "n1")["driver"], "vfio-pci");
+        let counters = || world.stats("n2.eth1");
+        serve(&world, 0);
+        measure(&world, 0);
+        measured(&world, 0);
+
+        // All programs of the card are killed in the middle of a transfer, so the kernel takes their memory from it.
+        over_card(
+            &world,
+            "n1",
+            "(omx_perf -w -d n2:0 -r 0 -S 65536 -E 65537 -N 100000 > /dev/null 2>&1) &",
+        );
+        let frames = || counters()["tx"]["frames"].as_u64().unwrap();
+        let begin = frames();
+        eventually("a transfer", || frames() > begin + 500);
+        let authority = board_pid(&world);
+        world.guest("n2", &format!("kill -9 {authority} $(cat /tmp/0.pid)"));
+        world.guest("n1", "killall omx_perf; true");
+        serve(&world, 0);
+        assert_ne!(board_pid(&world), authority, "it was killed");
+        measure(&world, 0);
+        measured(&world, 0);
     }
 }
 
