@@ -53,7 +53,7 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
         ),
         (
             format!("{node}nic = [{{ bypass = \"dpdk\" }}]\n"),
-            "3:18: unknown value `dpdk`",
+            "3:19: unknown value \"dpdk\" = possible are: uio, vfio",
         ),
         (
             format!("{node}nic = [{{ link = {{ queue = \"20\" }} }}]\n"),
