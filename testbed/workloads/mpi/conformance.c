@@ -16,6 +16,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "usage.h"
+
+static const char USAGE[] =
+    "mpirun -np N conformance [--list] [--only NAME,...] [--except NAME,...] [--large] [--single] [--timeout SECONDS]";
+
 enum { REASON_BYTES = 300, GUARD_BYTES = 32, GUARD = 0xEE };
 
 typedef enum need { NOTHING, THREADS, LARGE } need;
@@ -303,6 +308,7 @@ static void check_names(const char *list) {
 }
 
 static void parse(int count, char **arguments) {
+    answer_help(count, arguments, USAGE);
     for (int i = 1; i < count; i++) {
         const char *name = arguments[i];
         bool has_value = i + 1 < count;
@@ -321,9 +327,7 @@ static void parse(int count, char **arguments) {
         } else if (strcmp(name, "--timeout") == 0 && has_value && atoi(arguments[i + 1]) > 0) {
             options.timeout_s = (unsigned)atoi(arguments[++i]);
         } else {
-            fprintf(stderr,
-                    "usage: conformance [--list] [--only NAME,...] [--except NAME,...] [--large] [--single] "
-                    "[--timeout SECONDS]\n");
+            fprintf(stderr, "conformance: no option or no value: %s\nusage: %s\n", name, USAGE);
             exit(2);
         }
     }

@@ -11,15 +11,25 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "usage.h"
+
+static const char USAGE[] = "mpirun -np N dying killed|exited|none [SECONDS]";
+
 enum { LONG_BYTES = 100000, SHORT_BYTES = 8, MIDDLE = 300 };
 
 int main(int count, char **arguments) {
+    answer_help(count, arguments, USAGE);
+    const char *how = count > 1 ? arguments[1] : "none";
+    long seconds = count > 2 ? number(arguments[2], 1, 86400, USAGE) : 60;
+    if (strcmp(how, "killed") != 0 && strcmp(how, "exited") != 0 && strcmp(how, "none") != 0) {
+        fprintf(stderr, "usage: %s\n", USAGE);
+        return 2;
+    }
     MPI_Init(&count, &arguments);
     int rank, ranks;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    const char *how = count > 1 ? arguments[1] : "none";
-    double end = MPI_Wtime() + (count > 2 ? atof(arguments[2]) : 60.0);
+    double end = MPI_Wtime() + (double)seconds;
     static char sent[LONG_BYTES], received[LONG_BYTES];
     // Rank 0 alone looks at the clock: all ranks do the same number of steps.
     for (int step = 0, goes_on = 1; goes_on; step++) {

@@ -1,9 +1,10 @@
 // The heat equation on a square plate: each rank computes a strip of lines and exchanges its two border lines with its
 // neighbours in every step. Rank 0 writes the field as a picture, of which plot.py makes a drawing with axes.
-// mpirun -np 4 heat [POINTS [STEPS [PICTURE]]]
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+static const char USAGE[] = "usage: mpirun -np 4 heat [POINTS [STEPS [PICTURE]]]\n";
 
 static int save(const char *name, const double *field, int n, int steps, int ranks) {
     FILE *picture = fopen(name, "w");
@@ -19,8 +20,11 @@ static int save(const char *name, const double *field, int n, int steps, int ran
 }
 
 int main(int count, char **arguments) {
-    MPI_Init(&count, &arguments);
     int rank, ranks, saved = 1, n = count > 1 ? atoi(arguments[1]) : 128, steps = count > 2 ? atoi(arguments[2]) : 2000;
+    if (n < 1 || steps < 1) {
+        return fputs(USAGE, stderr), 2;
+    }
+    MPI_Init(&count, &arguments);
     const char *name = count > 3 ? arguments[3] : "heat.pgm";
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

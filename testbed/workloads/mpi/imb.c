@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "usage.h"
+
 enum { MOST_SIZES = 64, MOST_ROUNDS = 101, TAG = 1 };
 
 // The ranks that take part in a measurement, and their buffers.
@@ -191,13 +193,13 @@ static struct options {
 static FILE *json;
 static int json_rows;
 
+static const char USAGE[] =
+    "mpirun -np N imb [BENCHMARK...] [--overlap [--cores A,B] [--longer N]] [--sizes BYTES,...] [--rounds N] [--seconds S]\n"
+    "           [--npmin N] [--json FILE]\n"
+    "benchmarks: PingPong PingPing SendRecv Exchange Allreduce Reduce Allgather Gather Scatter Alltoall Bcast Barrier";
+
 static void usage(const char *problem, const char *what) {
-    fprintf(stderr, "imb: %s %s\nusage: imb [BENCHMARK...] [--overlap [--cores A,B] [--longer N]] [--sizes BYTES,...] "
-                    "[--rounds N] [--seconds S] [--npmin N] [--json FILE]\nbenchmarks:", problem, what);
-    for (int i = 0; i < BENCHMARK_COUNT; i++) {
-        fprintf(stderr, " %s", BENCHMARKS[i].name);
-    }
-    fputc('\n', stderr);
+    fprintf(stderr, "imb: %s %s\nusage: %s\n", problem, what, USAGE);
     exit(2);
 }
 
@@ -233,6 +235,7 @@ static void parse_benchmark(const char *name) {
 }
 
 static void parse(int count, char **arguments) {
+    answer_help(count, arguments, USAGE);
     bool any = false;
     for (int i = 1; i < count; i++) {
         const char *name = arguments[i];

@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "usage.h"
+
+static const char USAGE[] = "mpirun -np N is [S|W|A]";
+
 enum { ITERATIONS = 10, PROBES = 5 };
 
 typedef struct class {
@@ -215,13 +219,14 @@ static bool has_serial_places(const sort *sort) {
 }
 
 static class class_of(int count, char **arguments) {
+    answer_help(count, arguments, USAGE);
     char name = count > 1 ? arguments[1][0] : 'S';
     for (size_t i = 0; i < sizeof CLASSES / sizeof CLASSES[0]; i++) {
         if (CLASSES[i].name == name && (count < 2 || arguments[1][1] == 0)) {
             return CLASSES[i];
         }
     }
-    fprintf(stderr, "usage: is [S|W|A]\n");
+    fprintf(stderr, "usage: %s\n", USAGE);
     exit(2);
 }
 

@@ -10,6 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "usage.h"
+
+static const char USAGE[] = "mpirun -np N lu [S|W|A]";
+
 enum { UNKNOWNS = 5, MOST_ITERATIONS = 60, TAG_LOWER = 1, TAG_UPPER = 2, TAG_FACE = 3 };
 
 static const double RELAXATION = 1.2, DIAGONAL = 6.1, COUPLING = 0.05;
@@ -284,13 +288,14 @@ static result solve(MPI_Comm processes, const class *class) {
 }
 
 static class class_of(int count, char **arguments) {
+    answer_help(count, arguments, USAGE);
     char name = count > 1 ? arguments[1][0] : 'S';
     for (size_t i = 0; i < sizeof CLASSES / sizeof CLASSES[0]; i++) {
         if (CLASSES[i].name == name && (count < 2 || arguments[1][1] == 0)) {
             return CLASSES[i];
         }
     }
-    fprintf(stderr, "usage: lu [S|W|A]\n");
+    fprintf(stderr, "usage: %s\n", USAGE);
     exit(2);
 }
 

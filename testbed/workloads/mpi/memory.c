@@ -7,7 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "usage.h"
+
 enum { VALUES = 4 };
+
+static const char USAGE[] = "mpirun -np N memory [BYTES OF A MESSAGE]";
 
 // Reads the resident memory now (VmRSS) and at its highest (VmHWM), in KiB.
 static void read_memory(long *now_kib, long *highest_kib) {
@@ -47,10 +51,12 @@ static void print_table(const long *all, int ranks) {
 }
 
 int main(int count, char **arguments) {
+    answer_help(count, arguments, USAGE);
+    int length = count > 1 ? (int)number(arguments[1], 0, 1 << 30, USAGE) : 1024;
     MPI_Init(&count, &arguments);
     long memory[VALUES];
     read_memory(&memory[0], &memory[1]);
-    int rank, ranks, length = count > 1 ? atoi(arguments[1]) : 1024;
+    int rank, ranks;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     char *out = calloc((size_t)length + 1, 1), *in = calloc((size_t)length + 1, 1);
