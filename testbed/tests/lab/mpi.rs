@@ -154,6 +154,30 @@ fn m_om9_open_mpi_and_mpich_run_in_guests_over_the_provider_and_nothing_else() {
 
     everything_else_is_refused(&world);
     a_comparison_shows_both_transports_and_leaves_nothing(&world);
+    cables_with_faults_change_no_message(&world);
+}
+
+/// Checks programs of both implementations over cables that lose, reorder and double frames.
+fn cables_with_faults_change_no_message(world: &World) {
+    let nodes = ["n1", "n2", "n3", "n4"];
+    for node in nodes {
+        let faults = "link set --loss 1% --reorder 2% --reorder-delay 2ms --duplicate 0.5%";
+        world.ok(&faults.split(' ').chain([node]).collect::<Vec<_>>());
+    }
+    for mpi in ["open", "mpich"] {
+        let checks = "ring_sizes,any_source,probe_large,mprobe_large,ssend_large,allreduce";
+        let conformance = format!("/opt/programs/{mpi}/conformance --timeout 500 --only {checks}");
+        let heard = over_the_provider(world, mpi, 4, &conformance);
+        assert!(heard.contains("6 passed, 0 failed, 0 skipped; 4 ranks"), "{heard}");
+    }
+    for node in nodes {
+        let stats = world.stats(node);
+        let lost = ["rx", "tx"].map(|direction| stats[direction]["dropped"]["link"].as_u64().unwrap());
+        assert!(
+            lost.iter().sum::<u64>() > 0,
+            "the cable of {node} loses frames: {stats}"
+        );
+    }
 }
 
 /// Checks a short `weft bench mpi` and one that is interrupted: figures of both transports, and nothing left in the nodes.
