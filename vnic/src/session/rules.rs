@@ -281,7 +281,8 @@ impl Rules {
         if message.flags & FLAG_REPLY != 0 {
             return Err(SessionRule::ReplyUnasked.broken(format!("{name} comes as an answer, and nothing was asked")));
         }
-        let Some(form) = form_of(request) else {
+        let served = form_of(request).filter(|_| request != IOTLB_MSG || self.limits.iommu);
+        let Some(form) = served else {
             return Err(SessionRule::RequestNotServed.broken(format!("{name} is not served by this card")));
         };
         if form.needs & !self.protocol_features != 0 {

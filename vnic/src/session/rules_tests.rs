@@ -85,6 +85,12 @@ fn words(passage: &Passage) -> Vec<String> {
 }
 
 #[test]
+fn translations_are_not_served_where_no_iommu_is() {
+    let sentence = refusal(&mut session(false), message(IOTLB_MSG, &[1, 2]), &[]);
+    assert!(sentence.contains("IOTLB_MSG is not served by this card"), "{sentence}");
+}
+
+#[test]
 fn early_enables_are_held_back_and_replayed_behind_set_features() {
     let mut rules = session(false);
     for (index, value) in [(0, 1), (1, 1), (0, 0), (3, 1)] {

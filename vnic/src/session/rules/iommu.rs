@@ -42,9 +42,6 @@ impl Rules {
     }
 
     pub(super) fn translate(&self, message: &Message) -> Result<Verdict, Refusal> {
-        if !self.limits.iommu {
-            return Err(SessionRule::RequestNotServed.broken("IOTLB_MSG is not served by this card"));
-        }
         let change = translation::read(message, &self.regions)?;
         match change {
             // Frontends clean up when a driver is gone.
