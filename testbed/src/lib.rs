@@ -2,6 +2,7 @@
 //! `weft`, and the demo. This crate controls other programs; no frame passes through it.
 
 pub mod accel;
+mod card_comparison;
 pub mod cli;
 pub mod demo;
 mod digest;

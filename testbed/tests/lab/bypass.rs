@@ -217,3 +217,42 @@ fn a_card_is_refused_with_a_sentence_that_says_why() {
         assert!(!output.status.success() && said.contains(sentence), "{command}: {said}");
     }
 }
+
+#[test]
+fn a_comparison_of_cards_shows_every_rival_draws_a_chart_and_leaves_nothing() {
+    let world = World::new(None);
+    let chart = world.dir.path().join("card.svg");
+    let output = world.run(&[
+        "--json",
+        "bench",
+        "card",
+        "--rounds",
+        "1",
+        "--chart",
+        chart.to_str().unwrap(),
+        "--accel",
+        "tcg",
+    ]);
+    assert_eq!(output.status.code(), Some(3), "one round judges nothing: {output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let measured = |measurement: usize, rival: &str| {
+        let rivals = report["measurements"][measurement]["rivals"].as_array().unwrap();
+        let of_rival = rivals
+            .iter()
+            .find(|of| of["rival"] == rival)
+            .expect("the rival is measured");
+        of_rival["median"].as_f64().unwrap()
+    };
+    for rival in ["bypass", "kernel"] {
+        assert!(measured(0, rival) > 0.0, "{report}");
+    }
+    for rival in ["bypass", "kernel", "TCP"] {
+        assert!(measured(1, rival) > 0.0, "{report}");
+    }
+    assert!(std::fs::read_to_string(&chart).unwrap().contains("times as fast"));
+    let running = world.run(&["--json", "ps", "--all"]);
+    assert!(
+        !String::from_utf8_lossy(&running.stdout).contains("bench-card"),
+        "{running:?}"
+    );
+}

@@ -1,5 +1,6 @@
 //! `weft bench`: compares the speed of what a lab can do with that of its rivals.
 
+mod card;
 mod mpi;
 
 use super::common::{CommonOptions, verb_list};
@@ -7,6 +8,7 @@ use super::common::{CommonOptions, verb_list};
 verb_list! {
     /// Compare speeds in guests.
     BenchVerb {
+        Card(card::BenchCardArgs) => card::run,
         Mpi(mpi::BenchMpiArgs) => mpi::run,
     }
 }

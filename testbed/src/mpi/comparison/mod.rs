@@ -21,11 +21,7 @@ use self::{
 use super::{Mpi, Transport, check_image, shares};
 use crate::{
     accel::AccelChoice,
-    harness::{
-        Cell, Record, Sample, Scenario, Stop, Turn, conclude,
-        processor_time::{machine_ns, process_ns},
-        run, until_stopped,
-    },
+    harness::{Cell, Record, Sample, Scenario, Stop, Turn, conclude, others::Times, run, until_stopped},
     lab::Lab,
     report::progress::Progress,
     supervisor::Supervisor,
@@ -156,47 +152,15 @@ impl Scenario for Transports {
         } else {
             Transport::Tcp
         };
-        let (begin, before) = (Instant::now(), self.times()?);
+        let (begin, before) = (Instant::now(), Times::of_lab(&self.client)?);
         let samples = self.ranks.measure(transport, &self.figures)?;
-        let (elapsed, after) = (begin.elapsed(), self.times()?);
+        let (elapsed, after) = (begin.elapsed(), Times::of_lab(&self.client)?);
         let of_others = after.others_since(before);
         let disturbed = of_others as f64 / elapsed.as_nanos().max(1) as f64;
         let samples = turn.iter().zip(samples);
         Ok(samples
             .map(|(cell, sample)| (*cell, Sample { disturbed, ..sample }))
             .collect())
-    }
-}
-
-/// Processor times since some moment, in nanoseconds.
-#[derive(Clone, Copy)]
-struct Times {
-    machine_ns: u64,
-    lab_ns: u64,
-}
-
-impl Times {
-    /// Returns the time that programs outside the lab used since `before`.
-    fn others_since(self, before: Self) -> u64 {
-        let machine_ns = self.machine_ns.saturating_sub(before.machine_ns);
-        machine_ns.saturating_sub(self.lab_ns.saturating_sub(before.lab_ns))
-    }
-}
-
-impl Transports {
-    /// Returns the times of the machine and of the lab's processes.
-    fn times(&self) -> Result<Times> {
-        let status = self.client.status()?;
-        let guests = status.nodes.iter().filter_map(|node| node.pid);
-        let processes = guests.chain(status.vnicd_pid).chain([status.pid]);
-        let mut lab_ns = 0;
-        for process in processes {
-            lab_ns += process_ns(process)?;
-        }
-        Ok(Times {
-            machine_ns: machine_ns()?,
-            lab_ns,
-        })
     }
 }
 
@@ -215,12 +179,5 @@ mod tests {
             let same = |node: &crate::lab::Node| (node.name.clone(), node.memory_mib, node.cpus);
             assert_eq!(same(own), same(example));
         }
-    }
-
-    #[test]
-    fn what_the_lab_computes_is_not_the_work_of_others() {
-        let times = |machine_ns, lab_ns| Times { machine_ns, lab_ns };
-        assert_eq!(times(1_700, 600).others_since(times(1_000, 100)), 200);
-        assert_eq!(times(1_010, 600).others_since(times(1_000, 100)), 0, "ticks are coarse");
     }
 }

@@ -1,0 +1,48 @@
+//! `weft bench card`: the options of the comparison, which itself is the module `card_comparison` of this crate.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Result;
+
+use crate::{
+    card_comparison,
+    cli::common::{CommonOptions, GuestArgs, show},
+};
+
+/// Exit code when a bar is missed, or too few rounds count to judge it.
+const EXIT_BAR_MISSED: u8 = 3;
+
+/// Compare cards that programs drive themselves with the kernel's.
+///
+/// MX messages between two guests go over a card with `bypass`, over the kernel's card, and TCP goes over the latter, in turns. The comparison
+/// starts a lab of its own and ends it. Exit status 3: a bar is missed, or fewer than 7 rounds were measured.
+#[derive(Debug, clap::Args)]
+#[command(add = show(&[
+    ("weft bench card", "7 rounds, about two minutes"),
+    ("weft bench card --rounds 1 --chart card.svg", "a first look, with a chart"),
+]))]
+pub(in crate::cli) struct BenchCardArgs {
+    /// Rounds in which the rivals take turns.
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Write a chart of the result here, as SVG.
+    #[arg(long, value_name = "FILE")]
+    chart: Option<PathBuf>,
+    /// How guests run.
+    #[command(flatten)]
+    guests: GuestArgs,
+}
+
+/// Runs the comparison, and reports by the exit status whether its bars are met.
+pub(in crate::cli) fn run(options: &CommonOptions, args: &BenchCardArgs) -> Result<ExitCode> {
+    let wanted = card_comparison::Options {
+        rounds: args.rounds,
+        chart: args.chart.clone(),
+        accel: args.guests.accel,
+        boot_timeout: Duration::from_nanos(args.guests.boot_timeout.0),
+    };
+    Ok(match card_comparison::compare(&wanted, options.json)? {
+        true => ExitCode::SUCCESS,
+        false => EXIT_BAR_MISSED.into(),
+    })
+}
