@@ -22,8 +22,8 @@ struct Arguments {
     /// The interface of this node.
     interface: String,
     /// The addresses of all nodes, the same list everywhere.
-    #[arg(value_delimiter = ',', required = true)]
-    nodes: Vec<MacAddr>,
+    #[arg(value_name = "MAC,MAC,…", value_parser = nodes)]
+    nodes: Nodes,
     /// How broadcasts are forwarded: packets, binary or binomial (whole messages).
     #[arg(long, default_value = "packets", value_parser = forwarding)]
     forwarding: Forwarding,
@@ -60,6 +60,15 @@ enum Program {
     Radix { regions: usize },
 }
 
+/// The addresses of all nodes: one word, so that what follows is the program.
+#[derive(Clone)]
+struct Nodes(Vec<MacAddr>);
+
+fn nodes(list: &str) -> Result<Nodes> {
+    let addresses = list.split(',').map(str::parse);
+    Ok(Nodes(addresses.collect::<Result<_, _>>()?))
+}
+
 fn forwarding(name: &str) -> Result<Forwarding> {
     let known = Forwarding::ALL.iter().find(|(known, _)| *known == name);
     known
@@ -73,7 +82,7 @@ fn main() -> Result<()> {
         watchdog: Duration::from_micros(arguments.watchdog_us),
         ..Options::default()
     };
-    let node = Live::new(Lci::open(&arguments.interface, &arguments.nodes, &options)?);
+    let node = Live::new(Lci::open(&arguments.interface, &arguments.nodes.0, &options)?);
     let result = run(&node, &arguments);
     if let Ok(line) = &result
         && node.lci().me() == 0
@@ -153,4 +162,23 @@ fn run(node: &Live, arguments: &Arguments) -> Result<String> {
             format!("radix sort of {} keys: right, {:.1} ms", regions * 64, ms(took_ns))
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_nodes_is_one_word_and_the_program_follows() {
+        let words = "lci_program eth0 02:00:00:00:00:01,02:00:00:00:00:02 --forwarding binomial asp 64 --polls";
+        let arguments = Arguments::try_parse_from(words.split(' ')).unwrap();
+        assert_eq!(arguments.nodes.0.len(), 2);
+        assert!(matches!(arguments.program, Program::Asp { size: 64, polls: true }));
+        for wrong in ["", "02:00:00:00:00:01,", "eth1"] {
+            assert!(
+                Arguments::try_parse_from(["lci_program", "eth0", wrong, "qr", "8"]).is_err(),
+                "{wrong}"
+            );
+        }
+    }
 }
