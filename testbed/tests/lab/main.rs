@@ -8,6 +8,7 @@ mod commands;
 mod counts;
 mod demo;
 mod killed;
+mod lci;
 mod life;
 mod messages;
 mod mpi;
