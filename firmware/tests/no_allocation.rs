@@ -6,7 +6,7 @@ use firmware::{
     PENDING_MAX, PacketInfo, SteeringMode, SteeringSettings, StrategyKind,
     clock::ClockState,
     control::Request,
-    multicast::{Action, GroupTable, Multicast, Received, Tag, TreeShape, rows},
+    multicast::{Action, Class, GroupTable, Multicast, Received, Tag, TreeShape, rows},
     timers::{TimerEvent, TimerKind},
 };
 
@@ -227,6 +227,7 @@ fn m_bv5_no_allocation_per_packet_or_credit() {
         let table = GroupTable {
             group: 7,
             generation: 1,
+            class: Class::Plain,
             own: own as u8,
             members: &members,
             rows: &rows(TreeShape::Chain, 8, own),

@@ -21,7 +21,7 @@ pub struct GroupCounters {
     pub refused: u64,
     /// Packets that had to wait for credits of a child.
     pub waited: u64,
-    /// Copies that were given up because a child gave no credit for too long.
+    /// Copies that were given up because a child gave no credit, or the own guest of a reliable group took nothing, for too long.
     pub given_up: u64,
 }
 
@@ -74,6 +74,8 @@ weft_settings::named! {
         NoCredit = "no_credit",
         /// As many packets of the own guest wait for credits as may.
         Busy = "busy",
+        /// The own guest was removed from a reliable group, because it took nothing for too long.
+        Gone = "gone",
     }
 }
 

@@ -1,19 +1,22 @@
 //! The multicast of one card as a machine: packets and signals come in, actions come out.
 //!
 //! The machine's state and groups are here, what comes in is in `packets`, what goes out in `actions`, credits are in `credits`; the
-//! rows that they read and write are in `entry`. The driver keeps the bytes.
+//! rows that they read and write are in `entry`. What reliable groups ask of the own host is in `host`. The driver keeps the bytes.
 
 mod actions;
 mod credits;
+mod host;
 mod packets;
 
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 
 use ether::{MacAddr, Time};
 
+pub use self::host::ForHost;
+use self::host::HostQueue;
 use super::{
-    BUFFERS_DEFAULT, BufferId, CARD_FRAME_MIN, GROUPS_MAX, GroupCounters, GroupTable, SEND_BUFFERS, TableError,
-    TagRefusal, TagRefusals,
+    BUFFERS_DEFAULT, BufferId, CARD_FRAME_MIN, Class, DEAD_NS, GROUPS_MAX, GroupCounters, GroupTable, SEND_BUFFERS,
+    TableError, TagRefusal, TagRefusals,
     budget::Budget,
     entry::{Group, Slot},
     signal::{EntryId, SIGNALS_MAX, Signal},
@@ -34,10 +37,14 @@ pub enum Received {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
     slot: u8,
-    rank: u8,
+    row: u16,
     /// Bit *n*: child *n* gets it now.
     now: u8,
     own: bool,
+    reliable: bool,
+    to_guest: bool,
+    /// The buffer is kept for the own host, too.
+    for_host: bool,
     sequence: u32,
     /// Children wait for credits: keep the frame, as [`Multicast::prepare`] left it, in this buffer.
     pub keep: Option<BufferId>,
@@ -48,6 +55,18 @@ impl Accepted {
     #[inline]
     pub const fn is_for_others(&self) -> bool {
         self.now != 0 || self.keep.is_some()
+    }
+
+    /// True if it is of a reliable group: it is not to be lost.
+    #[inline]
+    pub const fn is_reliable(&self) -> bool {
+        self.reliable
+    }
+
+    /// True if the own host gets it by [`Multicast::for_host`], and keeps its buffer until then.
+    #[inline]
+    pub const fn is_for_host(&self) -> bool {
+        self.for_host
     }
 }
 
@@ -75,16 +94,19 @@ pub struct Multicast {
     /// Numbers of the groups by slot; 0 = free.
     numbers: [u16; GROUPS_MAX],
     groups: [Option<Box<Group>>; GROUPS_MAX],
-    budget: Budget,
-    slots: Box<[Slot]>,
-    free: Vec<BufferId>,
+    /// By class.
+    budgets: [Budget; 2],
+    slots: Vec<Slot>,
+    free: [Vec<BufferId>; 2],
     free_own: Vec<BufferId>,
     discards: Vec<BufferId>,
     signals: VecDeque<Signal>,
     /// Children that got credits while packets wait for them.
     ready: VecDeque<(EntryId, u8)>,
-    /// Rows whose parents wait for a credit, by class.
-    askers: [VecDeque<EntryId>; 2],
+    /// Rows whose parents wait for a credit: of plain groups that have not wrapped, that have, and the same of reliable ones.
+    askers: [VecDeque<EntryId>; 4],
+    host: HostQueue,
+    dead_ns: u64,
     retry_at: Option<Time>,
     announce_at: Option<Time>,
     refusals: TagRefusals,
@@ -104,17 +126,21 @@ impl Multicast {
         let budget = Budget::new(buffers);
         let buffers = budget.buffers();
         let total = buffers + SEND_BUFFERS;
+        // Those of reliable groups are made with the first such group.
+        let ids = |range: core::ops::Range<u16>| range.rev().map(BufferId).collect();
         Self {
             numbers: [0; GROUPS_MAX],
             groups: [const { None }; GROUPS_MAX],
-            budget,
+            budgets: [budget; 2],
             slots: (0..total).map(|_| Slot::default()).collect(),
-            free: (0..buffers).rev().map(BufferId).collect(),
-            free_own: (buffers..total).rev().map(BufferId).collect(),
+            free: [ids(0..buffers), Vec::new()],
+            free_own: ids(buffers..total),
             discards: Vec::with_capacity(usize::from(total)),
             signals: VecDeque::with_capacity(SIGNALS_MAX),
             ready: VecDeque::new(),
-            askers: [VecDeque::new(), VecDeque::new()],
+            askers: [const { VecDeque::new() }; 4],
+            host: HostQueue::default(),
+            dead_ns: DEAD_NS,
             retry_at: None,
             announce_at: None,
             refusals: TagRefusals::default(),
@@ -129,7 +155,42 @@ impl Multicast {
 
     /// Buffers that hold a packet, the own guest's included.
     pub fn buffers_in_use(&self) -> usize {
-        self.slots.len() - self.free.len() - self.free_own.len()
+        let of_groups = self.groups.iter().flatten();
+        let own: usize = of_groups.clone().map(|group| group.own_packets.free.len()).sum();
+        let unused = GROUPS_MAX - of_groups.filter(|group| group.is_reliable()).count();
+        let reliable = usize::from(self.slots.len() > self.plain_buffers()) * unused * usize::from(SEND_BUFFERS);
+        self.slots.len() - self.free.iter().map(Vec::len).sum::<usize>() - self.free_own.len() - own - reliable
+    }
+
+    fn plain_buffers(&self) -> usize {
+        usize::from(self.budgets[0].buffers() + SEND_BUFFERS)
+    }
+
+    /// The first buffer for own packets of the reliable group in `slot`.
+    fn first_own(&self, slot: usize) -> u16 {
+        2 * self.budgets[0].buffers() + SEND_BUFFERS * (1 + slot as u16)
+    }
+
+    /// Makes the buffers of reliable groups, and returns those for own packets of the one in `slot`.
+    fn reliable_buffers(&mut self, slot: usize) -> Vec<BufferId> {
+        let begin = self.plain_buffers() as u16;
+        let buffers = self.budgets[1].buffers();
+        if self.slots.len() == usize::from(begin) {
+            let total = usize::from(self.first_own(GROUPS_MAX));
+            self.slots.resize(total, Slot::default());
+            self.free[1] = (begin..begin + buffers).rev().map(BufferId).collect();
+            self.discards.reserve(total);
+            self.host.reserve(buffers.into());
+        }
+        let first = self.first_own(slot);
+        let own = (first..first + SEND_BUFFERS).rev().map(BufferId);
+        // What a former group kept there is thrown away, and free then.
+        own.filter(|buffer| !self.discards.contains(buffer)).collect()
+    }
+
+    /// Sets after which time a host or a card that takes nothing is gone; [`DEAD_NS`] at first.
+    pub fn set_dead_ns(&mut self, dead_ns: u64) {
+        self.dead_ns = dead_ns;
     }
 
     /// Writes the table of a group, which starts the group anew: numbers count from 0, what waits is thrown away. This
@@ -141,8 +202,13 @@ impl Multicast {
         table.check()?;
         let free = || self.numbers.iter().position(|number| *number == 0);
         let slot = self.slot(table.group).or_else(free).ok_or(TableError::TooManyGroups)?;
-        let mut group = Group::new(table);
-        if let Some(old) = self.forget(slot) {
+        let old = self.forget(slot);
+        let own_buffers = match table.class {
+            Class::Plain => Vec::new(),
+            Class::Reliable => self.reliable_buffers(slot),
+        };
+        let mut group = Group::new(table, own_buffers);
+        if let Some(old) = old {
             group.counters = old.counters;
         }
         self.groups[slot] = Some(Box::new(group));
@@ -181,6 +247,7 @@ impl Multicast {
         self.signals.retain(|signal| stays(&signal.of));
         self.ready.retain(|(id, _)| stays(id));
         self.askers.iter_mut().for_each(|askers| askers.retain(stays));
+        self.host.forget(&self.slots, stays);
         Some(group)
     }
 
@@ -213,10 +280,14 @@ impl Multicast {
     /// When the next retry or announcement is due.
     #[inline]
     pub fn next_event(&self) -> Option<Time> {
-        match (self.retry_at, self.announce_at) {
-            (Some(retry), Some(announce)) => Some(retry.min(announce)),
-            (retry, announce) => retry.or(announce),
-        }
+        let earlier = |a: Option<Time>, b: Option<Time>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        earlier(
+            earlier(self.retry_at, self.announce_at),
+            self.host.dead_at(self.dead_ns),
+        )
     }
 
     /// True if [`poll`](Self::poll) has nothing to say.
@@ -233,10 +304,20 @@ impl Multicast {
     }
 
     fn free_slot(&mut self, buffer: BufferId) {
-        if buffer.0 < self.budget.buffers() {
-            self.free.push(buffer);
-        } else {
+        let (buffers, plain) = (self.budgets[0].buffers(), self.plain_buffers() as u16);
+        if buffer.0 < buffers {
+            self.free[0].push(buffer);
+        } else if buffer.0 < plain {
             self.free_own.push(buffer);
+        } else if buffer.0 < plain + buffers {
+            self.free[1].push(buffer);
+        } else {
+            let slot = usize::from((buffer.0 - plain - buffers) / SEND_BUFFERS);
+            if let Some(group) = &mut self.groups[slot]
+                && group.is_reliable()
+            {
+                group.own_packets.free.push(buffer);
+            }
         }
     }
 

@@ -14,12 +14,13 @@ mod tree;
 mod wire;
 
 pub use counters::{GroupCounters, TagRefusal, TagRefusals};
-pub use machine::{Accepted, Action, Multicast, Received};
-pub use table::{GroupTable, TableError};
+pub use machine::{Accepted, Action, ForHost, Multicast, Received};
+pub use table::{Class, GroupTable, RELIABLE_GROUP_MIN, TableError, UnknownClass};
 pub use tree::{
-    CHILDREN_MAX, Child, MEMBERS_MAX, Row, TreeShape, UnknownShape, buffers_min, children, height, parent, rows,
+    CHILDREN_MAX, Child, MEMBERS_MAX, Row, TreeShape, UnknownShape, buffers_min, buffers_min_of, children, height,
+    parent, rows,
 };
-pub use wire::{CARD_FRAME_MIN, Kind, TAG_END, TAG_VERSION, Tag, is_card_frame};
+pub use wire::{CARD_FRAME_MIN, FLAG_REPORT, FLAG_UNICAST, Kind, TAG_END, TAG_VERSION, Tag, is_card_frame};
 
 /// The most groups that a card is in at once: 16 × [`MEMBERS_MAX`] rows are half a megabyte, what the paper's card had for
 /// everything.
@@ -46,8 +47,16 @@ pub const GIVE_UP_NS: u64 = 2_000_000_000;
 /// How often a member shows its address to the switches: a third of the time after which they forget it.
 pub const ANNOUNCE_NS: u64 = 100_000_000_000;
 
-/// Names a buffer of the card, from 0: forwarding buffers first, then those for the own guest's packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The longest frame of a reliable group: its packets stay in the card's memory for as long as a host computes, however much others use.
+pub const RELIABLE_FRAME_MAX: u32 = 1_514;
+
+/// A host that takes nothing of a reliable group for this time while packets wait for it is gone, and so is a card that answers
+/// nothing: `lci.md` leaves the time open and names this one.
+pub const DEAD_NS: u64 = 10_000_000_000;
+
+/// Names a buffer of the card, from 0: forwarding buffers first, then those for the own guest's packets, both once for plain groups
+/// and once for reliable ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferId(pub(crate) u16);
 
 impl BufferId {

@@ -8,11 +8,11 @@ use super::Kind;
 /// again after `RETRY_NS`.
 pub(super) const SIGNALS_MAX: usize = 1024;
 
-/// Names a row: group slot and rank of the sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Names a row of a card: group slot and place in the group's entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct EntryId {
     pub(super) slot: u8,
-    pub(super) rank: u8,
+    pub(super) row: u16,
 }
 
 /// A frame without payload that is to be sent to another card.
@@ -20,7 +20,7 @@ pub(super) struct EntryId {
 pub(super) struct Signal {
     pub(super) kind: Kind,
     pub(super) of: EntryId,
-    /// Which child, for a STATE.
+    /// Which child, for a STATE; which member is told, for a GONE.
     pub(super) child: u8,
     pub(super) flags: u8,
 }

@@ -4,6 +4,32 @@ use ether::MacAddr;
 
 use super::{MEMBERS_MAX, Row};
 
+weft_settings::named! {
+    /// What becomes of a packet whose receiver is late.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Class, or UnknownClass: "a group is plain or reliable" {
+        /// It waits for a moment and is dropped then.
+        #[default]
+        Plain = "plain",
+        /// It keeps its buffer and its credit until the host took it, and its sender waits. Members send to single others, too.
+        Reliable = "reliable",
+    }
+}
+
+/// Groups from this number on are reliable, those below are plain: all members have the same class, whoever makes the group.
+pub const RELIABLE_GROUP_MIN: u16 = 0x8000;
+
+impl Class {
+    /// The class of the group with this number.
+    pub const fn of_group(number: u16) -> Self {
+        if number < RELIABLE_GROUP_MIN {
+            Self::Plain
+        } else {
+            Self::Reliable
+        }
+    }
+}
+
 /// What a card is told of a group: who builds the trees (`vnicd`'s group service, say) writes it to every member.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupTable<'a> {
@@ -11,6 +37,8 @@ pub struct GroupTable<'a> {
     pub group: u16,
     /// Differs from that of the writing before; frames of another one are refused.
     pub generation: u16,
+    /// What becomes of packets whose receivers are late; the same at all members.
+    pub class: Class,
     /// Rank of this card.
     pub own: u8,
     /// Addresses by rank: in ascending order, and all different.

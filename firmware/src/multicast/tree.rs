@@ -7,6 +7,8 @@
 
 use alloc::vec::Vec;
 
+use super::Class;
+
 /// The most members of a group: the paper's cluster.
 pub const MEMBERS_MAX: usize = 128;
 
@@ -69,6 +71,14 @@ pub fn height(shape: TreeShape, members: usize) -> usize {
 /// argument.
 pub fn buffers_min(shape: TreeShape, members: usize) -> u16 {
     height(shape, members).saturating_sub(1).min(2) as u16
+}
+
+/// As [`buffers_min`], for groups of a class: in a reliable one each card that gets a packet needs a buffer for it.
+pub fn buffers_min_of(class: Class, shape: TreeShape, members: usize) -> u16 {
+    match class {
+        Class::Plain => buffers_min(shape, members),
+        Class::Reliable => height(shape, members).min(2) as u16,
+    }
 }
 
 /// A child of a row: who, and whether it forwards in its turn.

@@ -19,6 +19,10 @@ const MAGIC: u16 = 0x574d;
 pub(super) const FLAG_WAITING: u8 = 1;
 /// In a CREDIT: the card wants to hear a STATE.
 pub(super) const FLAG_PROBE: u8 = 1;
+/// In a SEND to a reliable group: tell by a SENT, as soon as all packets of the guest have left its card.
+pub const FLAG_REPORT: u8 = 1;
+/// The packet, or what is said, is about packets from one member to one other: reliable groups alone have these.
+pub const FLAG_UNICAST: u8 = 2;
 
 /// What a frame between cards is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,10 +38,22 @@ pub enum Kind {
     Credit = 3,
     /// A card shows its address to the switches.
     Announce = 4,
+    /// A card tells the others, and each its guest, that the member of this rank is gone.
+    Gone = 5,
+    /// A card tells its own guest how many of its packets to a reliable group have left.
+    Sent = 6,
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Send, Self::Data, Self::State, Self::Credit, Self::Announce];
+    const ALL: [Self; 7] = [
+        Self::Send,
+        Self::Data,
+        Self::State,
+        Self::Credit,
+        Self::Announce,
+        Self::Gone,
+        Self::Sent,
+    ];
 }
 
 /// The tag of a frame between cards, checked.
@@ -53,11 +69,11 @@ pub struct Tag {
     pub group: u16,
     /// Which writing of the group's tables the sender goes by.
     pub generation: u16,
-    /// Rank of the member whose tree this is about, below [`MEMBERS_MAX`].
+    /// Rank of the member whose tree this is about, below [`MEMBERS_MAX`]. In a SEND with [`FLAG_UNICAST`]: of the receiver.
     pub rank: u8,
     /// The address of that member.
     pub sender: MacAddr,
-    /// DATA: the packet's number. STATE: the next one to be sent. CREDIT: the first one without a buffer.
+    /// DATA: the packet's number. STATE: the next one to be sent. CREDIT: the first one without a buffer. SENT: how many have left.
     pub sequence: u32,
     /// DATA: cards that sent it so far, the sender's included.
     pub hops: u8,
@@ -108,7 +124,7 @@ impl Tag {
             payload_len: half(36),
         };
         let fits = TAG_END as u32 + u32::from(tag.payload_len) <= frame_len;
-        let known = bytes[22] == 0 && usize::from(tag.rank) < MEMBERS_MAX && tag.flags <= 1;
+        let known = bytes[22] == 0 && usize::from(tag.rank) < MEMBERS_MAX && tag.flags <= FLAG_UNICAST + 1;
         (fits && known && (tag.group != 0) != (tag.kind == Kind::Announce)).then_some(tag)
     }
 
@@ -165,7 +181,7 @@ mod tests {
         assert_eq!(Tag::parse(&head, 60), Some(tag));
         assert_eq!(Tag::parse(&head, 59), None, "the payload is longer than the frame");
         assert_eq!(Tag::parse(&head[..37], 60), None);
-        for (at, value) in [(12, 0), (14, 0), (16, 2), (17, 5), (18, 0), (22, 1), (23, 128), (35, 2)] {
+        for (at, value) in [(12, 0), (14, 0), (16, 2), (17, 7), (18, 0), (22, 1), (23, 128), (35, 4)] {
             let mut wrong = head;
             wrong[at] = value;
             let is_group = at == 18;

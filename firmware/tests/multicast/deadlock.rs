@@ -9,7 +9,7 @@ use firmware::multicast::{MEMBERS_MAX, TreeShape, buffers_min};
 use crate::net::{Net, Numbers, random_trees, trees};
 
 /// Looks at every state that can be reached; gives their number, and whether one of them is stuck.
-fn search(start: &Net) -> (usize, bool) {
+pub fn search(start: &Net) -> (usize, bool) {
     let mut seen = HashSet::from([start.fingerprint()]);
     let mut open = vec![start.clone()];
     let mut stuck = false;

@@ -6,4 +6,5 @@ mod fuzz;
 mod giving_up;
 mod links;
 mod net;
+mod reliable;
 mod rules;

@@ -5,8 +5,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ether::{MacAddr, Time};
 use firmware::multicast::{
-    Action, BufferId, CARD_FRAME_MIN, Child, GroupTable, Multicast, Received, Row, TAG_END, Tag, TagRefusal, TreeShape,
-    is_card_frame, rows,
+    Accepted, Action, BufferId, CARD_FRAME_MIN, Child, Class, FLAG_REPORT, FLAG_UNICAST, ForHost, GroupTable, Kind,
+    Multicast, Received, Row, TAG_END, Tag, TagRefusal, TreeShape, is_card_frame, rows,
 };
 
 /// SplitMix64: a seed has one sequence of numbers on any machine.
@@ -44,6 +44,18 @@ pub fn packet(rank: usize, group: u16, count: u32) -> Bytes {
     let mut frame = [0; CARD_FRAME_MIN];
     Tag::send(address(rank), group, 8).write(head(&mut frame));
     frame[TAG_END..TAG_END + 4].copy_from_slice(&count.to_be_bytes());
+    frame
+}
+
+/// The frame in which a guest hands packet number `count` for `to` to its card.
+pub fn unicast(rank: usize, to: usize, count: u32) -> Bytes {
+    let mut frame = packet(rank, GROUP, count);
+    let tag = Tag {
+        flags: FLAG_UNICAST | FLAG_REPORT,
+        rank: to as u8,
+        ..Tag::send(address(rank), GROUP, 8)
+    };
+    tag.write(head(&mut frame));
     frame
 }
 
@@ -107,6 +119,21 @@ pub struct Net {
     pub sent: Vec<u32>,
     /// Packets that each guest got from each sender.
     pub got: Vec<Vec<u32>>,
+    pub class: Class,
+    /// Receivers of the packets that each guest still has to send to one other, and how many it sent to each.
+    pub unicasts: Vec<VecDeque<usize>>,
+    pub unicasts_sent: Vec<Vec<u32>>,
+    /// Packets for itself alone that each guest got from each sender.
+    pub unicasts_got: Vec<Vec<u32>>,
+    /// Guests of reliable groups that take nothing.
+    pub deaf: Vec<bool>,
+    /// Guests take what they can when it comes, and not when it is their turn.
+    pub eager: bool,
+    /// Members that each guest was told are gone, and packets that it was told have left.
+    pub gone: Vec<Vec<usize>>,
+    pub reported: Vec<u32>,
+    /// A card that no frame reaches.
+    pub cut: Option<usize>,
     /// Loses a frame, or sends it twice, if asked.
     pub fault: Option<fn(&mut Numbers) -> Fault>,
     pub numbers: Numbers,
@@ -123,6 +150,10 @@ pub enum Fault {
 
 impl Net {
     pub fn new(buffers: u16, trees: &Trees, packets: u32) -> Self {
+        Self::of(Class::Plain, buffers, trees, packets)
+    }
+
+    pub fn of(class: Class, buffers: u16, trees: &Trees, packets: u32) -> Self {
         let members = trees.len();
         let mut net = Self {
             now: Time::from_nanos(1),
@@ -133,6 +164,15 @@ impl Net {
             left: vec![packets; members],
             sent: vec![0; members],
             got: vec![vec![0; members]; members],
+            class,
+            unicasts: vec![VecDeque::new(); members],
+            unicasts_sent: vec![vec![0; members]; members],
+            unicasts_got: vec![vec![0; members]; members],
+            deaf: vec![false; members],
+            eager: false,
+            gone: vec![Vec::new(); members],
+            reported: vec![0; members],
+            cut: None,
             fault: None,
             numbers: Numbers(1),
             lossy: false,
@@ -149,6 +189,7 @@ impl Net {
             let table = GroupTable {
                 group,
                 generation,
+                class: self.class,
                 own: own as u8,
                 members: &members,
                 rows,
@@ -162,7 +203,7 @@ impl Net {
         let to = MacAddr::from_slice(&frame).expect("an address");
         assert!(is_card_frame(&frame));
         self.frames += 1;
-        if to.is_broadcast() {
+        if to.is_broadcast() || self.cut == Some(rank_of(to)) {
             return;
         }
         let copies = match self.fault.map(|fault| fault(&mut self.numbers)) {
@@ -179,7 +220,7 @@ impl Net {
         }
     }
 
-    fn spread(&mut self, card: usize, accepted: &firmware::multicast::Accepted, mut frame: Bytes) {
+    fn spread(&mut self, card: usize, accepted: &Accepted, mut frame: Bytes) {
         self.cards[card].prepare(accepted, head(&mut frame));
         let targets: Vec<_> = self.cards[card].targets(accepted).collect();
         for to in targets {
@@ -187,6 +228,14 @@ impl Net {
             self.transmit(card, frame);
         }
         if let Some(buffer) = accepted.keep {
+            if self.eager && !self.deaf[card] && self.cards[card].is_next_for_host(buffer) {
+                let next = self.cards[card].for_host();
+                self.deliver(card, frame);
+                self.cards[card].host_took(self.now);
+                if matches!(next, Some(ForHost::Packet { last: true, .. })) {
+                    return;
+                }
+            }
             let kept = &mut self.kept[card];
             assert!(kept.iter().all(|(used, _)| *used != buffer), "a buffer is used twice");
             assert!(buffer.index() < self.cards[card].buffers_total());
@@ -236,6 +285,70 @@ impl Net {
         }
     }
 
+    /// The guest of `rank` sends its next packet for one other, if its card takes it.
+    pub fn send_unicast(&mut self, rank: usize) -> bool {
+        let to = self.unicasts[rank][0];
+        let count = self.unicasts_sent[rank][to];
+        let frame = unicast(rank, to, count);
+        match self.cards[rank].send(self.now, &frame, 60) {
+            Ok(accepted) => {
+                self.spread(rank, &accepted, frame);
+                self.act(rank);
+                self.unicasts_sent[rank][to] += 1;
+                self.unicasts[rank].pop_front();
+                true
+            }
+            Err(TagRefusal::Busy) => false,
+            Err(reason) => panic!("refused: {}", reason.name()),
+        }
+    }
+
+    fn may_take(&self, card: usize) -> bool {
+        !self.deaf[card] && self.cards[card].has_for_host()
+    }
+
+    /// The guest of a reliable group takes what its card has for it next.
+    pub fn take_next(&mut self, card: usize) {
+        match self.cards[card].for_host().expect("something waits for the host") {
+            ForHost::Packet { buffer, from, to, last } => {
+                assert_eq!(to, address(card));
+                let mut frame = self.take(card, buffer, last);
+                frame[..6].copy_from_slice(&to.0);
+                frame[6..12].copy_from_slice(&from.0);
+                self.deliver(card, frame);
+            }
+            ForHost::Note(frame) => {
+                let tag = Tag::parse(&frame, 60).expect("a good tag");
+                assert_eq!(tag.to, address(card));
+                match tag.kind {
+                    Kind::Gone => self.gone[card].push(rank_of(tag.sender)),
+                    Kind::Sent => self.reported[card] = tag.sequence,
+                    other => panic!("a guest gets {other:?}"),
+                }
+            }
+        }
+        self.cards[card].host_took(self.now);
+        self.act(card);
+    }
+
+    /// A packet is at its guest.
+    fn deliver(&mut self, card: usize, frame: Bytes) {
+        let tag = Tag::parse(&frame, 60).expect("it was taken");
+        let sender = rank_of(tag.sender);
+        let count = u32::from_be_bytes(std::array::from_fn(|i| frame[TAG_END + i]));
+        let got = if tag.flags & FLAG_UNICAST == 0 {
+            &mut self.got[card][sender]
+        } else {
+            &mut self.unicasts_got[card][sender]
+        };
+        if self.lossy {
+            assert!(count >= *got, "out of order or twice: {count} behind {got}");
+        } else {
+            assert_eq!(count, *got, "from {sender} at {card}: in order, exactly once");
+        }
+        *got = count + 1;
+    }
+
     /// The oldest frame of a channel arrives.
     fn move_frame(&mut self, at: usize) {
         let channel = self.busy[at];
@@ -249,18 +362,12 @@ impl Net {
     pub fn arrive(&mut self, card: usize, frame: Bytes) {
         if let Received::Data(accepted) = self.cards[card].receive(self.now, &frame, 60) {
             self.spread(card, &accepted, frame);
-            assert!(Multicast::is_delivered(&accepted));
-            let tag = Tag::parse(&frame, 60).expect("it was taken");
-            let sender = rank_of(tag.sender);
-            let count = u32::from_be_bytes(std::array::from_fn(|i| frame[TAG_END + i]));
-            let got = &mut self.got[card][sender];
-            if self.lossy {
-                assert!(count >= *got, "out of order or twice: {count} behind {got}");
-            } else {
-                assert_eq!(count, *got, "from {sender} at {card}: in order, exactly once");
+            assert_eq!(Multicast::is_delivered(&accepted), self.class == Class::Plain);
+            if self.class == Class::Plain {
+                self.deliver(card, frame);
+                let tag = Tag::parse(&frame, 60).expect("it was taken");
+                self.cards[card].note_delivered(tag.group);
             }
-            *got = count + 1;
-            self.cards[card].note_delivered(tag.group);
         }
         self.act(card);
     }
@@ -268,7 +375,10 @@ impl Net {
     /// Moves one frame or lets one guest send, chosen at random. False if nothing can happen.
     pub fn step(&mut self) -> bool {
         let senders = self.left.iter().filter(|left| **left > 0).count();
-        let choices = self.busy.len() + senders;
+        let members = self.cards.len();
+        let takers: Vec<_> = (0..members).filter(|card| self.may_take(*card)).collect();
+        let unicasts: Vec<_> = (0..members).filter(|rank| !self.unicasts[*rank].is_empty()).collect();
+        let choices = self.busy.len() + senders + takers.len() + unicasts.len();
         if choices == 0 {
             return false;
         }
@@ -278,9 +388,21 @@ impl Net {
             return true;
         }
         choice -= self.busy.len();
+        if let Some(card) = takers.get(choice) {
+            self.take_next(*card);
+            return true;
+        }
+        choice -= takers.len();
+        if let Some(rank) = unicasts.get(choice) {
+            return self.send_unicast(*rank) || !self.busy.is_empty() || !takers.is_empty();
+        }
+        choice -= unicasts.len();
         let ranks: Vec<_> = (0..self.left.len()).filter(|rank| self.left[*rank] > 0).collect();
         // A card that is busy takes a packet when others have moved.
-        self.send(ranks[choice]) || !self.busy.is_empty() || ranks.into_iter().any(|rank| self.send(rank))
+        self.send(ranks[choice])
+            || !self.busy.is_empty()
+            || !takers.is_empty()
+            || ranks.into_iter().any(|rank| self.send(rank))
     }
 
     pub fn run(&mut self) {
@@ -302,6 +424,17 @@ impl Net {
                     all.push(next);
                 }
             }
+            if !self.unicasts[rank].is_empty() {
+                let mut next = self.clone();
+                if next.send_unicast(rank) {
+                    all.push(next);
+                }
+            }
+            if self.may_take(rank) {
+                let mut next = self.clone();
+                next.take_next(rank);
+                all.push(next);
+            }
         }
         all
     }
@@ -310,6 +443,7 @@ impl Net {
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.cards, &self.channels, &self.left, &self.got).hash(&mut hasher);
+        (&self.unicasts, &self.unicasts_got).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -318,7 +452,9 @@ impl Net {
         let members = self.cards.len();
         let all = (0..members)
             .all(|card| (0..members).all(|sender| sender == card || self.got[card][sender] == self.sent[sender]));
-        all && self.left.iter().all(|left| *left == 0)
+        let unicasts = (0..members)
+            .all(|card| (0..members).all(|sender| self.unicasts_got[card][sender] == self.unicasts_sent[sender][card]));
+        all && unicasts && self.left.iter().all(|left| *left == 0) && self.unicasts.iter().all(VecDeque::is_empty)
     }
 
     pub fn assert_complete(&self) {

@@ -2,8 +2,8 @@
 
 use ether::{MacAddr, Time};
 use firmware::multicast::{
-    Action, CHILDREN_MAX, Child, GROUPS_MAX, GroupTable, Kind, MEMBERS_MAX, Multicast, Received, Row, SEND_BUFFERS,
-    TableError, Tag, TagRefusal, TreeShape, rows,
+    Action, CHILDREN_MAX, Child, Class, GROUPS_MAX, GroupTable, Kind, MEMBERS_MAX, Multicast, Received, Row,
+    SEND_BUFFERS, TableError, Tag, TagRefusal, TreeShape, rows,
 };
 
 use crate::net::{Bytes, GROUP, Net, address, head, packet, trees};
@@ -195,6 +195,7 @@ fn m_bv5_tables_are_checked_and_bounded() {
     let table = |group, own, members, rows| GroupTable {
         group,
         generation: 1,
+        class: Class::Plain,
         own,
         members,
         rows,

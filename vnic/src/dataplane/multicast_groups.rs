@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, btree_map::Entry};
 use ether::{MacAddr, Time};
 use fabric::TrunkGraph;
 use firmware::control::GroupRefusal;
-use firmware::multicast::{GROUPS_MAX, GroupTable, MEMBERS_MAX, TreeShape, rows};
+use firmware::multicast::{Class, GROUPS_MAX, GroupTable, MEMBERS_MAX, TreeShape, rows};
 
 use super::error::invalid;
 use super::observers::watchers::Subject;
@@ -169,6 +169,7 @@ impl DataPlane {
             let table = GroupTable {
                 group: number,
                 generation,
+                class: Class::of_group(number),
                 own: own as u8,
                 members: &members,
                 rows: &rows(shape, members.len(), own),

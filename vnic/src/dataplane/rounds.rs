@@ -108,8 +108,13 @@ impl DataPlane {
                 }
             }
         }
+        let mut for_hosts = false;
         for index in 0..self.cards().len() {
             moved |= !self.cards()[index].waiting().is_empty() && self.forwarding.wiring.deliver_waiting(index, now);
+            for_hosts |= self.cards()[index].firmware().multicast().has_for_host();
+        }
+        if for_hosts {
+            moved |= self.contained(None, now, |plane| plane.forwarding.give_to_hosts(now));
         }
         moved
     }
@@ -272,7 +277,7 @@ impl DataPlane {
     fn mark_awaited(&mut self) {
         let cards = &mut self.forwarding.wiring.cards;
         for card in cards.iter_mut() {
-            card.set_awaited(!card.waiting().is_empty());
+            card.set_awaited(!card.waiting().is_empty() || card.firmware().multicast().has_for_host());
         }
         for index in 0..cards.len() {
             for pair in 0..cards[index].queue_pairs() {

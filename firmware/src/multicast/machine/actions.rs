@@ -42,7 +42,7 @@ impl Multicast {
             if let Some(slot) = self.numbers.iter().position(|number| *number != 0) {
                 let of = EntryId {
                     slot: slot as u8,
-                    rank: 0,
+                    row: 0,
                 };
                 let signal = Signal {
                     kind: Kind::Announce,
@@ -53,6 +53,9 @@ impl Multicast {
                 push(&mut self.signals, signal);
             }
         }
+        if self.host.dead_at(self.dead_ns).is_some_and(|at| at <= now) {
+            self.host_is_dead(now);
+        }
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
             self.retry(now);
@@ -62,7 +65,8 @@ impl Multicast {
     /// Sends the oldest packet that waits for a child, if it has a credit for it.
     fn forward_waiting(&mut self, now: Time, id: EntryId, child: usize) -> Option<Action> {
         let group = self.groups[usize::from(id.slot)].as_mut()?;
-        let entry = &mut group.entries[usize::from(id.rank)];
+        let is_own_reliable = group.is_reliable();
+        let entry = &mut group.entries[usize::from(id.row)];
         let found = entry.oldest_for(&self.slots, child);
         let edge = &mut entry.edges_mut()[child];
         let Some((before, buffer)) = found else {
@@ -89,6 +93,8 @@ impl Multicast {
             self.free_slot(buffer);
             if is_forwarding {
                 self.give_back(now, id, 1);
+            } else if is_own_reliable {
+                self.own_packet_left(id.slot.into());
             }
         }
         Some(Action::Forward { buffer, to, last })
@@ -97,8 +103,9 @@ impl Multicast {
     fn encode(&self, signal: Signal) -> Option<[u8; CARD_FRAME_MIN]> {
         let group = self.groups[usize::from(signal.of.slot)].as_deref()?;
         let own = group.members[usize::from(group.own)];
-        let entry = group.entries.get(usize::from(signal.of.rank))?;
+        let entry = group.entries.get(usize::from(signal.of.row))?;
         let to = |rank: u8| group.members[usize::from(rank)];
+        let (mut rank, unicast) = group.sender_of(signal.of.row.into());
         let (to, sequence) = match signal.kind {
             Kind::State => {
                 let child = usize::from(signal.child);
@@ -108,6 +115,10 @@ impl Multicast {
                 (to(entry.edges().get(child)?.to), next)
             }
             Kind::Credit => (to(entry.parent?), entry.limit),
+            Kind::Gone => {
+                rank = group.own;
+                (to(signal.child), 0)
+            }
             _ => (MacAddr::BROADCAST, 0),
         };
         let mut tag = Tag {
@@ -116,11 +127,11 @@ impl Multicast {
             kind: signal.kind,
             group: group.number,
             generation: group.generation,
-            rank: signal.of.rank,
-            sender: *group.members.get(usize::from(signal.of.rank))?,
+            rank,
+            sender: *group.members.get(usize::from(rank))?,
             sequence,
             hops: 0,
-            flags: signal.flags,
+            flags: signal.flags | unicast,
             payload_len: 0,
         };
         if signal.kind == Kind::Announce {

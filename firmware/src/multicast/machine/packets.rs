@@ -5,7 +5,12 @@
 use ether::{MacAddr, Time};
 
 use super::{Accepted, Multicast, Received};
-use crate::multicast::{Kind, MEMBERS_MAX, RETRY_NS, TAG_END, Tag, TagRefusal, entry::Slot, signal::EntryId};
+use crate::multicast::{
+    Class, Kind, MEMBERS_MAX, RELIABLE_FRAME_MAX, RETRY_NS, TAG_END, Tag, TagRefusal,
+    entry::{HOST, Slot},
+    signal::EntryId,
+    wire::{FLAG_REPORT, FLAG_UNICAST},
+};
 
 impl Multicast {
     /// Takes a frame of the own guest with the EtherType of cards, of `len` bytes beginning with `head`.
@@ -17,7 +22,13 @@ impl Multicast {
         if tag.kind != Kind::Send {
             return Err(self.refuse(self.slot(tag.group), TagRefusal::Forged));
         }
-        if tag != Tag::send(tag.from, tag.group, tag.payload_len) {
+        let is_unicast = tag.flags & FLAG_UNICAST != 0;
+        let plain = Tag {
+            flags: tag.flags,
+            rank: if is_unicast { tag.rank } else { 0 },
+            ..Tag::send(tag.from, tag.group, tag.payload_len)
+        };
+        if tag != plain {
             return Err(self.refuse(None, TagRefusal::Malformed));
         }
         let Some((slot, group)) = self
@@ -26,19 +37,49 @@ impl Multicast {
         else {
             return Err(self.refuse(None, TagRefusal::NotMember));
         };
-        let rank = group.own;
-        if group.members[usize::from(rank)] != tag.from {
+        let (own, members) = (usize::from(group.own), group.members.len());
+        if group.members[own] != tag.from {
             return Err(self.refuse(Some(slot), TagRefusal::WrongSender));
         }
-        let entry = &mut group.entries[usize::from(rank)];
+        let is_reliable = group.is_reliable();
+        if is_reliable && len > RELIABLE_FRAME_MAX {
+            return Err(self.refuse(Some(slot), TagRefusal::Malformed));
+        }
+        if !is_reliable && tag.flags != 0 || is_unicast && (usize::from(tag.rank) >= members || tag.rank == group.own) {
+            return Err(self.refuse(Some(slot), TagRefusal::Malformed));
+        }
+        if group.is_gone(group.own) {
+            return Err(self.refuse(Some(slot), TagRefusal::Gone));
+        }
+        let row = if is_unicast {
+            2 * members + usize::from(tag.rank)
+        } else {
+            own
+        };
+        let free_own = if is_reliable {
+            &group.own_packets.free
+        } else {
+            &self.free_own
+        };
+        let entry = &mut group.entries[row];
         let sequence = entry.next;
-        if self.free_own.is_empty() && entry.edges().iter().any(|edge| !edge.dead && !edge.takes(sequence)) {
+        if free_own.is_empty() && entry.edges().iter().any(|edge| !edge.dead && !edge.takes(sequence)) {
             return Err(self.refuse(Some(slot), TagRefusal::Busy));
         }
         entry.next = sequence.wrapping_add(1);
         group.counters.sent += 1;
-        let slot = slot as u8;
-        Ok(self.pass_on(now, EntryId { slot, rank }, sequence))
+        let id = EntryId {
+            slot: slot as u8,
+            row: row as u16,
+        };
+        if is_reliable {
+            group.own_packets.take(tag.flags & FLAG_REPORT != 0);
+        }
+        let accepted = self.pass_on(now, id, sequence);
+        if is_reliable && accepted.keep.is_none() {
+            self.own_packet_left(slot);
+        }
+        Ok(accepted)
     }
 
     /// Takes a frame from the network with the EtherType of cards, of `len` bytes beginning with `head`.
@@ -48,6 +89,9 @@ impl Multicast {
             Some(tag) if tag.kind == Kind::Announce => return Received::Consumed,
             Some(tag) => match self.slot(tag.group) {
                 None => (None, Err(TagRefusal::NotMember)),
+                Some(slot) if Class::of_group(tag.group) == Class::Reliable && len > RELIABLE_FRAME_MAX => {
+                    (Some(slot), Err(TagRefusal::Malformed))
+                }
                 Some(slot) => (Some(slot), self.receive_for(now, slot, &tag)),
             },
         };
@@ -70,15 +114,19 @@ impl Multicast {
         if group.members[usize::from(group.own)] != tag.to {
             return Err(TagRefusal::WrongWay);
         }
+        let Some(row) = group.row_of(tag) else {
+            return Err(TagRefusal::WrongWay);
+        };
         let id = EntryId {
             slot: slot as u8,
-            rank: tag.rank,
+            row: row as u16,
         };
         match tag.kind {
             Kind::Data => self.data(now, id, tag),
             Kind::State => self.state(now, id, tag).map(|()| Received::Consumed),
-            Kind::Credit => self.credit(id, tag).map(|()| Received::Consumed),
-            Kind::Send | Kind::Announce => Err(TagRefusal::Forged),
+            Kind::Credit => self.credit(now, id, tag).map(|()| Received::Consumed),
+            Kind::Gone => self.told_gone(slot, tag).map(|()| Received::Consumed),
+            Kind::Send | Kind::Announce | Kind::Sent => Err(TagRefusal::Forged),
         }
     }
 
@@ -86,7 +134,8 @@ impl Multicast {
         let Some(group) = self.groups[usize::from(id.slot)].as_mut() else {
             return Err(TagRefusal::NotMember);
         };
-        let entry = &mut group.entries[usize::from(id.rank)];
+        let free = &self.free[group.class as usize];
+        let entry = &mut group.entries[usize::from(id.row)];
         let comes_from = |parent: u8| group.members[usize::from(parent)] == tag.from;
         if !entry.parent.is_some_and(comes_from) || !(1..MEMBERS_MAX as u8).contains(&tag.hops) {
             return Err(TagRefusal::WrongWay);
@@ -97,7 +146,7 @@ impl Multicast {
             return Ok(Received::Consumed);
         }
         let needs_buffer = entry.gives_credits();
-        if needs_buffer && (ahead >= entry.outstanding() || self.free.is_empty()) {
+        if needs_buffer && (ahead >= entry.outstanding() || free.is_empty()) {
             return Err(TagRefusal::NoCredit);
         }
         entry.next = tag.sequence.wrapping_add(1);
@@ -117,17 +166,23 @@ impl Multicast {
     fn pass_on(&mut self, now: Time, id: EntryId, sequence: u32) -> Accepted {
         let mut accepted = Accepted {
             slot: id.slot,
-            rank: id.rank,
+            row: id.row,
             now: 0,
             own: false,
+            reliable: false,
+            to_guest: false,
+            for_host: false,
             sequence,
             keep: None,
         };
         let Some(group) = self.groups[usize::from(id.slot)].as_mut() else {
             return accepted;
         };
-        let entry = &mut group.entries[usize::from(id.rank)];
+        let (class, has_host) = (group.class, !group.is_gone(group.own));
+        let entry = &mut group.entries[usize::from(id.row)];
         accepted.own = entry.parent.is_none();
+        accepted.reliable = class == Class::Reliable;
+        accepted.to_guest = !accepted.own && !entry.holds;
         let mut pending = 0u8;
         for (child, edge) in entry.edges_mut().iter_mut().enumerate() {
             if edge.takes(sequence) {
@@ -146,6 +201,15 @@ impl Multicast {
                 edge.ask(now, id, child, &mut self.signals, &mut self.retry_at);
             }
         }
+        group.counters.waited += u64::from(pending != 0);
+        if entry.holds {
+            accepted.for_host = has_host;
+            if has_host {
+                pending |= 1 << HOST;
+            } else {
+                group.counters.given_up += 1;
+            }
+        }
         if pending == 0 {
             if !accepted.own && entry.gives_credits() {
                 entry.occupied -= 1;
@@ -153,11 +217,10 @@ impl Multicast {
             }
             return accepted;
         }
-        group.counters.waited += 1;
-        let free = if accepted.own {
-            &mut self.free_own
-        } else {
-            &mut self.free
+        let free = match (accepted.own, class) {
+            (false, class) => &mut self.free[class as usize],
+            (true, Class::Plain) => &mut self.free_own,
+            (true, Class::Reliable) => &mut group.own_packets.free,
         };
         accepted.keep = free.pop();
         if let Some(buffer) = accepted.keep {
@@ -165,7 +228,11 @@ impl Multicast {
                 sequence,
                 pending,
                 next: None,
+                of: id,
             };
+            if accepted.for_host {
+                self.host.push(now, buffer);
+            }
             match entry.newest.replace(buffer) {
                 Some(before) => self.slots[before.index()].next = Some(buffer),
                 None => entry.oldest = Some(buffer),
@@ -180,7 +247,7 @@ impl Multicast {
         let group = self.groups[usize::from(accepted.slot)].as_deref();
         let now = accepted.now;
         group
-            .and_then(|group| Some((group, group.entries.get(usize::from(accepted.rank))?)))
+            .and_then(|group| Some((group, group.entries.get(usize::from(accepted.row))?)))
             .into_iter()
             .flat_map(move |(group, entry)| {
                 let edges = entry.edges().iter().enumerate();
@@ -190,9 +257,9 @@ impl Multicast {
             })
     }
 
-    /// True if the packet goes to the own guest, behind all targets.
+    /// True if the packet goes to the own guest, behind all targets, and no buffer is kept for it until it is there.
     pub const fn is_delivered(accepted: &Accepted) -> bool {
-        !accepted.own
+        accepted.to_guest
     }
 
     /// Makes the first bytes of a packet those that children get. The destination address is left to the driver, which writes
@@ -217,6 +284,7 @@ impl Multicast {
             sender: own,
             sequence: accepted.sequence,
             hops: 1,
+            flags: group.sender_of(accepted.row.into()).1,
             ..Tag::send(own, group.number, payload_len)
         };
         tag.write(head);

@@ -115,6 +115,14 @@ impl Card {
         waits && ring.is_ready() && map.is_some_and(|map| ring.is_short(map) == Ok(true))
     }
 
+    /// True if trying again to deliver what receive queue `queue` refused would find too few buffers again. Checks each new buffer
+    /// once.
+    pub fn is_short(&mut self, queue: usize) -> bool {
+        let ring = &mut self.pairs[queue].rx;
+        let map = self.negotiated.map.as_ref();
+        ring.is_ready() && map.is_some_and(|map| ring.is_short(map) == Ok(true))
+    }
+
     /// Notes whether frames wait for this guest's receive buffers.
     pub fn set_awaited(&mut self, awaited: bool) {
         self.backpressure.awaited = awaited;

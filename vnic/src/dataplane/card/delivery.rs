@@ -228,7 +228,8 @@ impl Card {
     /// # Errors
     /// The rule that the ring breaks.
     pub fn ask_for_kicks(&mut self, pair: usize, blocked: bool, now: Time) -> Result<bool, Rule> {
-        let refill = self.is_awaited() && self.wait_ends(now).is_some();
+        // For packets of reliable groups there is no end to it.
+        let refill = self.is_awaited() && (self.wait_ends(now).is_some() || self.firmware.multicast().has_for_host());
         // What cannot be looked at for want of a translation is looked at when that has come.
         let is_there = |found: Result<u16, Halt>| match found {
             Ok(entries) => Ok(entries > 0),

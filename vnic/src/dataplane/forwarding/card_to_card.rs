@@ -6,7 +6,7 @@
 
 use ether::{MacAddr, Time};
 use fabric::{Egress, Forward};
-use firmware::multicast::{Accepted, Action, CARD_FRAME_MIN, CHILDREN_MAX, Received, TAG_END};
+use firmware::multicast::{Accepted, Action, CARD_FRAME_MIN, CHILDREN_MAX, Multicast, Received, TAG_END};
 
 use super::Forwarding;
 use crate::dataplane::card::receive_ring::Refused;
@@ -70,8 +70,24 @@ impl Forwarding {
         }
     }
 
-    /// Handles frames that reached cards, and those that these send on, until there are no more.
+    /// Handles frames that reached cards, those that these send on, and what waits for guests, until there is no more.
     pub fn handle_card_frames(&mut self, now: Time) {
+        loop {
+            self.handle_arrivals(now);
+            let mut moved = false;
+            for index in 0..self.wiring.cards.len() {
+                if self.wiring.cards[index].firmware().multicast().has_for_host() {
+                    moved |= self.give_to_host(index, now);
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        self.release_spent_buffers();
+    }
+
+    fn handle_arrivals(&mut self, now: Time) {
         while let Some((index, frame)) = self.wiring.card_frames.pop() {
             let card = &mut self.wiring.cards[index];
             let multicast = card.firmware_mut().multicast_mut();
@@ -80,7 +96,11 @@ impl Forwarding {
                     if accepted.is_for_others() {
                         self.spread(index, &accepted, &frame, now);
                     }
-                    self.deliver_card_frame(index, &frame, now);
+                    if Multicast::is_delivered(&accepted) {
+                        self.deliver_card_frame(index, &frame, now);
+                    } else {
+                        self.count_passed(index, &frame);
+                    }
                 }
                 ended @ (Received::Consumed | Received::Refused) => {
                     if ended == Received::Refused {
@@ -96,7 +116,6 @@ impl Forwarding {
                 self.serve_card_multicast(index, now);
             }
         }
-        self.release_spent_buffers();
     }
 
     /// Counts a frame that passed the link directly and was not delivered from there.
@@ -107,7 +126,7 @@ impl Forwarding {
     }
 
     /// Sends a packet to the children that get it now and keeps it for those that wait.
-    fn spread(&mut self, index: usize, accepted: &Accepted, packet: &CardFrame, now: Time) {
+    fn spread(&mut self, index: usize, accepted: &Accepted, original: &CardFrame, now: Time) {
         let card = &mut self.wiring.cards[index];
         let multicast = card.firmware().multicast();
         let mut targets = [MacAddr::default(); CHILDREN_MAX];
@@ -116,7 +135,7 @@ impl Forwarding {
             *place = to;
             count += 1;
         }
-        let mut packet = *packet;
+        let mut packet = *original;
         if let Some(head) = packet.head.first_chunk_mut::<TAG_END>() {
             multicast.prepare(accepted, head);
         }
@@ -129,8 +148,16 @@ impl Forwarding {
             self.send_from_card(index, &packet, now);
         }
         if let Some(buffer) = accepted.keep {
+            if accepted.is_for_host() && self.give_at_once(index, buffer, original, now) {
+                return;
+            }
             let frame = packet.as_ref(Transit::from_card(index));
-            let pooled = self.wiring.pool.whole(&frame, Stage::Card(index));
+            let pooled = if accepted.is_reliable() {
+                // Nothing of a reliable group is lost. Its credits and the length of its packets limit what is kept.
+                self.wiring.pool.whole_beyond_share(&frame, Stage::Card(index))
+            } else {
+                self.wiring.pool.whole(&frame, Stage::Card(index))
+            };
             let card = &mut self.wiring.cards[index];
             if pooled.is_none() {
                 card.drop_tx(TxDrop::PoolShare, 1, now);
@@ -141,7 +168,7 @@ impl Forwarding {
     }
 
     /// Does what the multicast of a card wants done.
-    fn serve_card_multicast(&mut self, index: usize, now: Time) {
+    pub(super) fn serve_card_multicast(&mut self, index: usize, now: Time) {
         while let Some(action) = self.wiring.cards[index].firmware_mut().multicast_mut().poll(now) {
             let card = &mut self.wiring.cards[index];
             match action {

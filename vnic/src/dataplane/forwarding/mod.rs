@@ -4,6 +4,7 @@
 
 pub mod burst;
 mod card_to_card;
+mod card_to_host;
 pub mod loopback;
 mod switch_frames;
 pub mod switch_state;

@@ -119,11 +119,25 @@ impl Pool {
         Some(pooled)
     }
 
+    /// As [`whole`](Self::whole), whatever share of the pool the card has used up: the number of such frames is limited otherwise.
+    pub fn whole_beyond_share(&mut self, frame: &FrameRef<'_>, stage: Stage) -> Option<Pooled> {
+        let class = SIZES.iter().position(|size| frame.len as usize <= *size)?;
+        let (used, common) = self.booked(frame.transit.card(), SIZES[class]);
+        self.book(frame.transit.card(), used, common);
+        let mut pooled = self.buffer(class, frame.len as usize, frame.header, stage, frame.transit);
+        frame.copy_into(&mut pooled.bytes);
+        Some(pooled)
+    }
+
     fn take(&mut self, len: usize, header: NetHeader, stage: Stage, transit: Transit) -> Option<Pooled> {
         let class = SIZES.iter().position(|size| len <= *size)?;
         if !self.take_share(transit.card(), SIZES[class]) {
             return None;
         }
+        Some(self.buffer(class, len, header, stage, transit))
+    }
+
+    fn buffer(&mut self, class: usize, len: usize, header: NetHeader, stage: Stage, transit: Transit) -> Pooled {
         let bytes = match self.free[class].pop() {
             Some(bytes) => {
                 self.free_bytes -= bytes.len();
@@ -131,13 +145,13 @@ impl Pool {
             }
             None => vec![0; SIZES[class]].into_boxed_slice(),
         };
-        Some(Pooled {
+        Pooled {
             stage,
             transit,
             header,
             bytes,
             len,
-        })
+        }
     }
 
     /// Gives memory back that a burst left behind, if no frame is in the pool.
@@ -164,20 +178,30 @@ impl Pool {
 
     /// Books `size` bytes to `card`. False, and nothing is booked, if its share is used up.
     fn take_share(&mut self, card: usize, size: usize) -> bool {
+        let (used, common) = self.booked(card, size);
+        let beyond = used.saturating_sub(RESERVE_BYTES);
+        if beyond > 0 && beyond > POOL_BYTES_MAX.saturating_sub(common) {
+            return false;
+        }
+        self.book(card, used, common);
+        true
+    }
+
+    /// What `card` would use with `size` bytes more, and what all would use of what is common.
+    fn booked(&self, card: usize, size: usize) -> (usize, usize) {
+        let used = self.used.get(Self::place_of(card)).copied().unwrap_or(0);
+        let before = used.saturating_sub(RESERVE_BYTES);
+        let beyond = (used + size).saturating_sub(RESERVE_BYTES);
+        (used + size, self.common + beyond - before)
+    }
+
+    fn book(&mut self, card: usize, used: usize, common: usize) {
         let place = Self::place_of(card);
         if self.used.len() <= place {
             self.used.resize(place + 1, 0);
         }
-        let used = &mut self.used[place];
-        let before = used.saturating_sub(RESERVE_BYTES);
-        let beyond = (*used + size).saturating_sub(RESERVE_BYTES);
-        let common = self.common + beyond - before;
-        if beyond > 0 && beyond > POOL_BYTES_MAX.saturating_sub(common) {
-            return false;
-        }
-        *used += size;
+        self.used[place] = used;
         self.common = common;
-        true
     }
 
     /// Gives the buffer back.

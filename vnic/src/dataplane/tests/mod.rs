@@ -8,6 +8,7 @@ mod iommu;
 mod links;
 mod loopback;
 mod multicast;
+mod multicast_reliable;
 mod multicast_waits;
 mod paths;
 mod shortcuts;

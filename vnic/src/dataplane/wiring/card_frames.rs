@@ -79,6 +79,12 @@ impl CardFrame {
         }
     }
 
+    /// Writes both addresses.
+    pub fn set_addresses(&mut self, to: MacAddr, from: MacAddr) {
+        self.head[..6].copy_from_slice(&to.0);
+        self.head[6..12].copy_from_slice(&from.0);
+    }
+
     /// Writes the destination address.
     pub fn set_destination(&mut self, to: MacAddr) {
         self.head[..6].copy_from_slice(&to.0);
