@@ -3,7 +3,7 @@
 use std::{env, str::FromStr, time::Duration};
 
 use ether::MacAddr;
-use lci_port::Options;
+use lci_port::{Options, Policy};
 
 use crate::boundary::Failure;
 
@@ -44,6 +44,11 @@ pub(crate) fn options() -> Result<Options, Failure> {
     options.job = number("LCI_JOB", options.job)?;
     options.ready_timeout = Duration::from_secs(number("LCI_TIMEOUT_S", options.ready_timeout.as_secs())?);
     options.watchdog = Duration::from_micros(number("LCI_WATCHDOG_US", options.watchdog.as_micros() as u64)?);
+    if let Ok(name) = env::var("LCI_IMPLEMENTATION") {
+        let known = Policy::ALL.into_iter().find(|known| known.name() == name.trim());
+        options.policy =
+            known.ok_or_else(|| Failure(format!("LCI_IMPLEMENTATION is to be host, mixed or ni, not {name:?}")))?;
+    }
     let dead_ms: u64 = number("LCI_DEAD_MS", options.timing.dead_ns / 1_000_000)?;
     options.timing.dead_ns = dead_ms.saturating_mul(1_000_000);
     options.timing.retransmit_max_ns = options.timing.retransmit_max_ns.min(options.timing.dead_ns / 8);

@@ -34,6 +34,28 @@ pub enum LciError {
         /// The time.
         seconds: u64,
     },
+    /// The policy needs a card that the program drives itself.
+    #[error(
+        "LCI-{policy} needs a card that this program drives itself, as in virtio:0000:00:11.0: a kernel drops packets that a program \
+         leaves waiting"
+    )]
+    NeedsOwnCard {
+        /// The policy.
+        policy: &'static str,
+    },
+    /// The card could not be asked, or refused.
+    #[error("the card: {0}")]
+    Card(Box<weft_card_control::CardError>),
+    /// Not all nodes, or others, are in the group of cards.
+    #[error("{joined} cards have joined the group of {members} within {seconds} s")]
+    CardGroup {
+        /// Cards in the group.
+        joined: usize,
+        /// Nodes of the program.
+        members: usize,
+        /// The time.
+        seconds: u64,
+    },
     /// The packet was not sent.
     #[error(transparent)]
     Launch(#[from] LaunchError),

@@ -11,6 +11,7 @@ mod error;
 mod interrupt;
 mod node;
 mod options;
+mod own_card;
 mod packet;
 mod statistics;
 

@@ -10,8 +10,8 @@ use std::{
 };
 
 use ether::{EtherType, MacAddr};
-use lci::{Config, Engine, Event, GroupId, Nodes, RemovalReason, wire::GROUP_HEADER_LEN};
-use netif::{AfPacket, AfPacketOptions, Netif};
+use lci::{Config, Engine, Event, GroupId, HEAD_LEN_MAX, Nodes, RemovalReason};
+use netif::{AfPacket, AfPacketOptions, Netif, NetifError, virtio::CardAddress};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     clock,
     core::{Core, Flags, Shared},
     interrupt::Handler,
+    own_card::OwnCard,
     statistics::Interrupts,
 };
 
@@ -48,11 +49,19 @@ pub struct Lci {
 }
 
 impl Lci {
-    /// Makes the node that has the interface `interface`, and waits until all of `nodes` were heard of.
+    /// Makes the node that has the interface `interface`, which may be a card that the program drives itself (`virtio:0000:00:11.0`), and waits until all of `nodes` were heard of.
     ///
     /// # Errors
     /// [`LciError`] if the interface cannot be used, is no node's, or nodes were not heard of in time.
     pub fn open(interface: &str, nodes: &[MacAddr], options: &Options) -> Result<Self, LciError> {
+        if let Some(address) = CardAddress::of_interface(interface).map_err(NetifError::from)? {
+            let mut card = OwnCard::open(address)?;
+            let config = Self::config(card.mac(), nodes, options)?;
+            if let Some(group) = config.card_group() {
+                card.join(group, nodes.len(), options.ready_timeout)?;
+            }
+            return Self::with(Box::new(card), config, options);
+        }
         let port = AfPacket::open(interface, EtherType::CARD_TO_CARD, &AfPacketOptions::default())?;
         Self::over(Box::new(port), nodes, options)
     }
@@ -62,27 +71,40 @@ impl Lci {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn over(port: Box<dyn Netif + Send>, nodes: &[MacAddr], options: &Options) -> Result<Self, LciError> {
-        let mac = port.mac();
+        let policy = options.policy;
+        if !policy.retransmits() {
+            let policy = policy.name();
+            return Err(LciError::NeedsOwnCard { policy });
+        }
+        let config = Self::config(port.mac(), nodes, options)?;
+        Self::with(port, config, options)
+    }
+
+    fn config(mac: MacAddr, nodes: &[MacAddr], options: &Options) -> Result<Config, LciError> {
         let me = nodes
             .iter()
             .position(|node| *node == mac)
             .ok_or(LciError::NotListed { mac })?;
-        let needed = GROUP_HEADER_LEN - ether::ETHERNET_HEADER_LEN + PACKET_LEN_MAX;
-        if port.mtu() < needed {
-            let mtu = port.mtu();
-            return Err(LciError::ShortMtu { mtu, needed });
-        }
         let now = clock::now();
         // Two starts of a node are never in the same nanosecond; which one was first does not matter.
         let session = (now.as_nanos() ^ now.as_nanos() >> 32) as u32 ^ std::process::id().rotate_left(16);
-        let config = Config {
+        Ok(Config {
             job: options.job,
             policy: options.policy,
             timing: options.timing,
             limits: options.limits,
             ..Config::new(me, nodes.to_vec(), session)
-        };
-        let engine = Engine::new(config, now)?;
+        })
+    }
+
+    fn with(port: Box<dyn Netif + Send>, config: Config, options: &Options) -> Result<Self, LciError> {
+        let (me, size) = (config.me, config.nodes.len());
+        let needed = HEAD_LEN_MAX - ether::ETHERNET_HEADER_LEN + PACKET_LEN_MAX;
+        if port.mtu() < needed {
+            let mtu = port.mtu();
+            return Err(LciError::ShortMtu { mtu, needed });
+        }
+        let engine = Engine::new(config, clock::now())?;
         let unpark = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| LciError::System {
             what: "make an event descriptor",
             source: error.into(),
@@ -90,7 +112,7 @@ impl Lci {
         let shared = Shared {
             arena: Arena::new(engine.buffers()),
             me,
-            size: nodes.len(),
+            size,
             core: Mutex::new(Core::new(engine, port)),
             upcall: Mutex::new(None),
             deliverer: AtomicU64::new(NO_THREAD),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use ether::MacAddr;
-use lci_port::{Lci, Options};
+use lci_port::{Lci, Options, Policy};
 use lci_programs::{
     asp, broadcast,
     kernels::{Settings, barnes_hut, fft, radix},
@@ -27,6 +27,9 @@ struct Arguments {
     /// How broadcasts are forwarded: packets, binary or binomial (whole messages).
     #[arg(long, default_value = "packets", value_parser = forwarding)]
     forwarding: Forwarding,
+    /// Who does what: host, mixed or ni. The last two need cards that the programs drive themselves.
+    #[arg(long, env = "LCI_IMPLEMENTATION", default_value = "host", value_parser = implementation)]
+    implementation: Policy,
     /// Microseconds that a program may leave a packet before it is interrupted.
     #[arg(long, default_value_t = 100)]
     watchdog_us: u64,
@@ -69,6 +72,11 @@ fn nodes(list: &str) -> Result<Nodes> {
     Ok(Nodes(addresses.collect::<Result<_, _>>()?))
 }
 
+fn implementation(name: &str) -> Result<Policy> {
+    let known = Policy::ALL.into_iter().find(|known| known.name() == name);
+    known.context("an implementation of LCI is host, mixed or ni")
+}
+
 fn forwarding(name: &str) -> Result<Forwarding> {
     let known = Forwarding::ALL.iter().find(|(known, _)| *known == name);
     known
@@ -79,6 +87,7 @@ fn forwarding(name: &str) -> Result<Forwarding> {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let options = Options {
+        policy: arguments.implementation,
         watchdog: Duration::from_micros(arguments.watchdog_us),
         ..Options::default()
     };

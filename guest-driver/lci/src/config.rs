@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use ether::{EtherType, MacAddr};
+use firmware::multicast::RELIABLE_GROUP_MIN;
 
 /// Most nodes of a program: the paper's cluster.
 pub const NODES_MAX: usize = 128;
@@ -39,6 +40,9 @@ impl Policy {
     pub const fn retransmits(self) -> bool {
         matches!(self, Self::Host)
     }
+
+    /// Every policy.
+    pub const ALL: [Self; 3] = [Self::Host, Self::Mixed, Self::Ni];
 }
 
 /// Times of the protocol in nanoseconds.
@@ -154,6 +158,14 @@ impl Config {
             return Err(ConfigError::Limits);
         }
         Ok(())
+    }
+
+    /// The reliable group of cards that all nodes are to be members of, and no one else, before the engine starts; none where the card
+    /// is not used. Programs of other nodes or with another number have, but for chance, another one.
+    pub fn card_group(&self) -> Option<u16> {
+        let digest = self.digest() ^ u32::from(self.job).wrapping_mul(0x0100_0193);
+        let number = (digest ^ digest >> 16) as u16;
+        (!self.policy.retransmits()).then_some(number | RELIABLE_GROUP_MIN)
     }
 
     /// A check sum of the list of nodes and of the policy, so that nodes with different lists refuse each other.

@@ -46,6 +46,7 @@ counters! {
     Abandoned "abandoned" "copies for nodes that were removed",
     Removed "removed" "nodes that were removed because they were silent, reported or restarted",
     Missed "missed" "frames that a network that is to lose nothing has lost",
+    CardFrames "card_frames" "frames from the card: packets of its group, and what it says of it",
     Malformed "drop_malformed" "frames dropped: not of this layout, version or EtherType",
     OtherJob "drop_other_job" "frames dropped: of another program on the same network",
     WrongSender "drop_wrong_sender" "frames dropped: not from the address of the node that they name, or for another node",

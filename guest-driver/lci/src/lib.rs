@@ -10,6 +10,7 @@
 extern crate alloc;
 
 mod buffers;
+mod card;
 mod config;
 mod counters;
 mod deadlines;

@@ -36,6 +36,8 @@ pub(crate) struct Link {
     pub(crate) suspicion: Option<Suspicion>,
     /// The peer launches nothing more, and all that it launched is everywhere.
     pub(crate) has_said_bye: bool,
+    /// The card has multicast that, too, behind the peer's packets for all.
+    pub(crate) has_said_bye_to_all: bool,
     /// A session that the peer may have now; it is asked whether it knows ours.
     pub(crate) challenge: u32,
     /// A HELLO is to be sent.
@@ -61,6 +63,7 @@ impl Link {
             probed_at: Time::ZERO,
             suspicion: None,
             has_said_bye: false,
+            has_said_bye_to_all: false,
             challenge: 0,
             hello_now: false,
             probe_now: false,
@@ -83,12 +86,12 @@ impl Link {
         self.standing == Standing::Open
     }
 
-    /// Whether there is a frame to be sent now.
+    /// Whether there is a frame to be sent now; numbered ones only if the card, where it is used, has room for them.
     #[inline]
-    pub(crate) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self, has_room: bool) -> bool {
         self.hello_now
             || self.tell_gone.is_some()
-            || self.is_open() && (self.outward.is_ready() || self.inward.ack_now || self.probe_now)
+            || self.is_open() && (has_room && self.outward.is_ready() || self.inward.ack_now || self.probe_now)
     }
 
     /// The peer was heard of.

@@ -4,7 +4,11 @@
 
 use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr};
 
-use crate::{Nodes, config::NODES_MAX, config::PACKET_LEN_MAX};
+use crate::{
+    Nodes,
+    card::BEHIND_CARD,
+    config::{NODES_MAX, PACKET_LEN_MAX},
+};
 
 /// "LC": the frames are LCI's. Frames between cards have the same EtherType by default, and another word here.
 pub const MAGIC: u16 = 0x4c43;
@@ -125,8 +129,24 @@ impl Header {
     pub fn parse(frame: &[u8], ether_type: EtherType) -> Option<Self> {
         let bytes: &[u8; LINK_HEADER_LEN] = frame.first_chunk()?;
         let half = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        if half(12) != ether_type.0 {
+            return None;
+        }
+        Self::parse_any(frame)
+    }
+
+    /// Reads a frame that lies behind the tag of the card's multicast. Its addresses are not those of a frame of LCI.
+    #[inline]
+    pub(crate) fn parse_behind_card(frame: &[u8]) -> Option<Self> {
+        Self::parse_any(frame.get(BEHIND_CARD..)?)
+    }
+
+    #[inline]
+    fn parse_any(frame: &[u8]) -> Option<Self> {
+        let bytes: &[u8; LINK_HEADER_LEN] = frame.first_chunk()?;
+        let half = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        if half(12) != ether_type.0 || half(14) != MAGIC || bytes[16] != VERSION {
+        if half(14) != MAGIC || bytes[16] != VERSION {
             return None;
         }
         let kind = *Kind::ALL.get(usize::from(bytes[17]))?;

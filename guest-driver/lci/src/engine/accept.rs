@@ -178,6 +178,11 @@ impl Engine {
 
     /// A stream may have come farther: its parent is told, or at its sender packets are done.
     pub(super) fn note_progress(&mut self, position: usize, origin: usize) {
+        let id = self.groups.at(position).id;
+        if self.is_in_card(id) {
+            // The card knows when a packet is everywhere.
+            return;
+        }
         let group = self.groups.at(position);
         let stream = &mut group.streams[origin];
         if origin == self.config.me {

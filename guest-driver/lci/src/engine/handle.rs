@@ -2,9 +2,10 @@
 
 use ether::Time;
 
-use super::{Due, Engine, key};
+use super::{Delivered, Due, Engine, key};
 use crate::{
-    BufferId, Counter, Event,
+    BufferId, Counter, Event, GroupId,
+    card::{BEHIND_CARD, FromCard, is_from_card},
     link::Standing,
     receive::{Incoming, Place},
     wire::{FLAG_ANSWER, Header, Kind},
@@ -21,6 +22,9 @@ impl Engine {
     /// Takes a frame from the network. Whatever is in it, the worst that happens is that it is counted and dropped.
     pub fn handle(&mut self, now: Time, frame: &[u8]) -> Handled {
         self.now = now;
+        if self.card.is_some() && is_from_card(frame) {
+            return self.from_card(frame);
+        }
         let Some(header) = Header::parse(frame, self.config.ether_type) else {
             return self.drop_frame(Counter::Malformed);
         };
@@ -37,10 +41,21 @@ impl Engine {
             self.wake(from);
             return Handled::default();
         }
+        let is_of_itself = [header.from, header.to].contains(&header.about.origin);
+        if self.card.is_some() && header.kind.is_numbered() && !(header.kind == Kind::Gone && is_of_itself) {
+            // Packets come from the card alone.
+            return self.drop_frame(Counter::WrongPath);
+        }
+        self.of_conversation(from, &header, 0)
+    }
+
+    /// Takes a frame of a conversation, which begins `at` bytes behind the begin of what came.
+    fn of_conversation(&mut self, from: usize, header: &Header, at: usize) -> Handled {
+        let now = self.now;
         let own_session = self.config.session;
         let link = &mut self.links[from];
         if header.session != link.session || header.peer_session != own_session || !link.is_open() {
-            self.stale(from, &header);
+            self.stale(from, header);
             return self.drop_frame(Counter::Stale);
         }
         if header.kind == Kind::Gone && [from, self.config.me].contains(&usize::from(header.about.origin)) {
@@ -48,7 +63,7 @@ impl Engine {
             self.parted(from, usize::from(header.about.origin) == from);
             return Handled::default();
         }
-        if self.config.policy.retransmits() && self.acknowledged(from, &header).is_err() {
+        if self.config.policy.retransmits() && self.acknowledged(from, header).is_err() {
             return self.drop_frame(Counter::BadAck);
         }
         self.links[from].heard(now);
@@ -56,7 +71,7 @@ impl Engine {
             self.links[from].inward.ack_now = true;
         }
         let handled = if header.kind.is_numbered() {
-            self.numbered(from, &header)
+            self.numbered(from, header, at)
         } else {
             self.counters.count(Counter::FramesReceived);
             Handled::default()
@@ -67,6 +82,96 @@ impl Engine {
         self.say_bye();
         self.wake(from);
         handled
+    }
+
+    /// Takes a frame of the card's multicast: a packet, or a note of the card.
+    fn from_card(&mut self, frame: &[u8]) -> Handled {
+        let Some(card) = &mut self.card else {
+            return Handled::default();
+        };
+        let Some(what) = card.read(frame) else {
+            return self.drop_frame(Counter::Malformed);
+        };
+        self.counters.count(Counter::CardFrames);
+        let (from, is_multicast) = match what {
+            FromCard::Packet { from, is_multicast } => (from, is_multicast),
+            FromCard::Left(left) => {
+                if !card.note_left(left) {
+                    return self.drop_frame(Counter::BadAck);
+                }
+                self.others().for_each(|node| self.wake(node));
+                return Handled::default();
+            }
+            FromCard::Gone(node) => {
+                self.card_lost(node);
+                return Handled::default();
+            }
+        };
+        let Some(header) = Header::parse_behind_card(frame) else {
+            return self.drop_frame(Counter::Malformed);
+        };
+        if header.job != self.config.job {
+            return self.drop_frame(Counter::OtherJob);
+        }
+        // The card says whose packet it is, and what a program writes is compared with that.
+        let is_whose = usize::from(header.from) == from && from != self.config.me;
+        if !is_whose || !header.kind.is_numbered() || is_multicast != (usize::from(header.to) == from) {
+            return self.drop_frame(Counter::WrongSender);
+        }
+        if is_multicast {
+            return self.multicast_from_card(from, &header);
+        }
+        if usize::from(header.to) != self.config.me {
+            return self.drop_frame(Counter::WrongSender);
+        }
+        self.of_conversation(from, &header, BEHIND_CARD)
+    }
+
+    /// Takes a packet for all that the card has multicast (M-BV5).
+    fn multicast_from_card(&mut self, from: usize, header: &Header) -> Handled {
+        let now = self.now;
+        let link = &mut self.links[from];
+        if header.session != link.session || !link.is_open() {
+            return self.drop_frame(Counter::Stale);
+        }
+        link.heard(now);
+        if header.kind == Kind::Bye {
+            link.has_said_bye_to_all = true;
+            return Handled::default();
+        }
+        let is_for_all = header.kind == Kind::Multicast && GroupId(header.about.group) == GroupId::ALL;
+        let position = self.groups.position(GroupId::ALL);
+        let (true, true, Some(position)) = (is_for_all, self.is_in_card(GroupId::ALL), position) else {
+            return self.drop_frame(Counter::WrongPath);
+        };
+        if usize::from(header.about.origin) != from {
+            return self.drop_frame(Counter::WrongPath);
+        }
+        let stream = &mut self.groups.at(position).streams[from];
+        let ahead = header.about.number.wrapping_sub(stream.next);
+        if (ahead as i32) < 0 {
+            return self.drop_frame(Counter::Duplicates);
+        }
+        if !self.buffers.has_room_for(from) {
+            return self.drop_frame(Counter::NoBuffer);
+        }
+        let Some(buffer) = self.buffers.arrive() else {
+            return self.drop_frame(Counter::NoBuffer);
+        };
+        stream.next = header.about.number.wrapping_add(1);
+        self.counters.add(Counter::Missed, ahead.into());
+        self.counters.count(Counter::FramesReceived);
+        self.buffers.accept_multicast(buffer, from, true, 0);
+        self.deliveries.push_back(Delivered {
+            source: from as u8,
+            buffer,
+            length: header.length,
+            group: Some((position as u16, GroupId::ALL)),
+        });
+        let start = BEHIND_CARD + header.kind.header_len();
+        Handled {
+            store: Some((buffer, start, start + usize::from(header.length))),
+        }
     }
 
     fn drop_frame(&mut self, why: Counter) -> Handled {
@@ -153,7 +258,7 @@ impl Engine {
     }
 
     /// Takes a frame that has a number.
-    fn numbered(&mut self, from: usize, header: &Header) -> Handled {
+    fn numbered(&mut self, from: usize, header: &Header, at: usize) -> Handled {
         let retransmits = self.config.policy.retransmits();
         let link = &mut self.links[from];
         let ahead = match link.inward.place(header.sequence) {
@@ -192,7 +297,7 @@ impl Engine {
         if !self.blocked.has(from) {
             self.drain(from);
         }
-        let start = header.kind.header_len();
+        let start = at + header.kind.header_len();
         Handled {
             store: buffer.map(|buffer| (buffer, start, start + usize::from(header.length))),
         }

@@ -4,7 +4,7 @@ use ether::Time;
 
 use super::{Delivered, Engine, membership::Leaving};
 use crate::{
-    BufferId, Counter, GroupId, PACKET_LEN_MAX,
+    BufferId, Counter, GroupId, PACKET_LEN_MAX, Policy,
     group::Retained,
     transmit::Outgoing,
     wire::{About, Kind},
@@ -51,6 +51,34 @@ impl Engine {
     /// Whether the program has this packet: it allocated it, or got it, and did not give it away.
     pub fn is_programs(&self, buffer: BufferId) -> bool {
         self.buffers.is_allocated(buffer) || self.buffers.is_kept(buffer)
+    }
+
+    /// Whether the card multicasts to this group: that of all nodes, in LCI-ni. Other groups are forwarded by their members.
+    pub(super) fn is_in_card(&self, group: GroupId) -> bool {
+        self.config.policy == Policy::Ni && group == GroupId::ALL
+    }
+
+    /// Gives a packet for all to the card.
+    fn launch_in_card(&mut self, position: usize, buffer: BufferId, length: u16) {
+        let me = self.config.me;
+        let group = self.groups.at(position);
+        let stream = &mut group.streams[me];
+        let number = stream.next;
+        stream.next = number.wrapping_add(1);
+        stream.taken = stream.next;
+        let about = About {
+            group: group.id.0,
+            number,
+            origin: me as u8,
+            nodes: group.members,
+        };
+        self.buffers.launch(buffer, 1, false);
+        self.for_all.push_back(Outgoing {
+            kind: Kind::Multicast,
+            buffer: Some(buffer),
+            length,
+            about,
+        });
     }
 
     fn check(&self, buffer: BufferId, length: usize) -> Result<u16, LaunchError> {
@@ -121,6 +149,10 @@ impl Engine {
         let me = self.config.me;
         let position = self.groups.position(group).ok_or(LaunchError::NoSuchGroup)?;
         self.counters.count(Counter::MulticastsSent);
+        if self.is_in_card(group) {
+            self.launch_in_card(position, buffer, length);
+            return Ok(());
+        }
         let group = self.groups.at(position);
         if group.own.is_empty() {
             group.progress_at = now;

@@ -2,7 +2,7 @@
 
 use super::{Due, Engine, key};
 use crate::{
-    Counter, Event, Nodes, RemovalReason,
+    Counter, Event, GroupId, Nodes, Policy, RemovalReason,
     link::{Standing, Suspicion},
     transmit::Outgoing,
     wire::{About, Kind},
@@ -69,7 +69,8 @@ impl Engine {
         let me = self.config.me;
         let group = self.groups.at(position);
         group.alive = group.alive.without(gone);
-        if !group.streams[me].alive.has(gone) || gone == me {
+        let is_in_card = group.id == GroupId::ALL && self.config.policy == Policy::Ni;
+        if is_in_card || !group.streams[me].alive.has(gone) || gone == me {
             return;
         }
         let id = group.id;
@@ -130,6 +131,20 @@ impl Engine {
         self.wake(gone);
     }
 
+    /// The card says that the host of a node took nothing for too long: all cards have left it out by now, or, if it is this node, it
+    /// was left out.
+    pub(super) fn card_lost(&mut self, node: usize) {
+        if node != self.config.me {
+            return self.remove(node, RemovalReason::Silent);
+        }
+        for other in self.others() {
+            if self.links[other].is_open() {
+                self.events.push_back(Event::Excluded { by: other });
+                self.remove(other, RemovalReason::Reported { by: other });
+            }
+        }
+    }
+
     /// Another node leaves without waiting for the others, or has removed this one.
     pub(super) fn parted(&mut self, other: usize, leaves: bool) {
         if leaves {
@@ -152,18 +167,27 @@ impl Engine {
         if self.leaving == Leaving::Asked && self.buffers.launched() == 0 {
             self.leaving = Leaving::Said;
             self.send_to_all(Nodes::first(self.links.len()), Kind::Bye, About::default());
+            if self.config.policy == Policy::Ni {
+                // Packets for all and for one take paths of their own; this is behind the former.
+                self.for_all.push_back(Outgoing::control(Kind::Bye, About::default()));
+            }
         }
     }
 
     /// Whether every node that was not removed has said goodbye: then every packet is where it is to be.
     pub fn all_have_left(&self) -> bool {
         let mut others = self.others();
-        self.leaving == Leaving::Said && others.all(|node| !self.links[node].is_open() || self.links[node].has_said_bye)
+        self.leaving == Leaving::Said
+            && others.all(|node| {
+                let link = &self.links[node];
+                let to_all = link.has_said_bye_to_all || self.config.policy != Policy::Ni;
+                !link.is_open() || link.has_said_bye && to_all
+            })
     }
 
     /// Whether [`all_have_left`](Self::all_have_left), and all know that this node has: it can go.
     pub fn has_finished(&self) -> bool {
-        self.all_have_left() && self.is_idle()
+        self.all_have_left() && self.is_idle() && self.card.as_ref().is_none_or(crate::card::CardLink::is_empty)
     }
 
     /// Tells all nodes that are there that this one goes without waiting for them: one frame for each, which may be lost.

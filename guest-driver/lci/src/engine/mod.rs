@@ -22,12 +22,13 @@ pub use self::{
     output::{HEAD_LEN_MAX, Transmit},
 };
 use crate::{
-    BufferId, Config, ConfigError, Counters, Event, GroupId, Nodes, SEND_BUFFERS,
+    BufferId, Config, ConfigError, Counters, Event, GroupId, Nodes, Policy, SEND_BUFFERS,
     buffers::Buffers,
+    card::CardLink,
     deadlines::Deadlines,
     group::Groups,
     link::{Link, Standing},
-    wire::GROUP_HEADER_LEN,
+    transmit::Outgoing,
 };
 
 /// A packet for the program.
@@ -72,6 +73,10 @@ pub struct Engine {
     events: VecDeque<Event>,
     /// Links whose next frame waits until there is room.
     blocked: Nodes,
+    /// The card's reliable group, where the policy relies on it.
+    card: Option<CardLink>,
+    /// Packets for all that wait for the card to have room (LCI-ni).
+    for_all: VecDeque<Outgoing>,
     counters: Counters,
     is_ready: bool,
     leaving: Leaving,
@@ -123,6 +128,10 @@ impl Engine {
             reports: VecDeque::with_capacity(count),
             events: VecDeque::new(),
             blocked: Nodes::default(),
+            card: config
+                .card_group()
+                .map(|group| CardLink::new(group, config.me, &config.nodes)),
+            for_all: VecDeque::with_capacity(SEND_BUFFERS + 1),
             counters: Counters::default(),
             is_ready: false,
             leaving: Leaving::default(),
@@ -207,7 +216,12 @@ impl Engine {
     /// Whether [`handle`](Self::handle) has room for a frame. Where nothing is sent again ([`crate::Policy::retransmits`]), the owner leaves
     /// frames in its port while there is none, and the network holds their senders back.
     pub fn can_receive(&self) -> bool {
-        self.config.policy.retransmits() || !self.blocked.iter().any(|node| self.links[node].inward.is_full())
+        if self.config.policy.retransmits() {
+            return true;
+        }
+        // A packet for all has no place to wait but among the deliveries.
+        let has_room = self.config.policy != Policy::Ni || self.deliveries.len() < DELIVERIES_MAX_IN_CARD;
+        has_room && !self.blocked.iter().any(|node| self.links[node].inward.is_full())
     }
 
     /// Packets that wait for the program.
@@ -234,6 +248,7 @@ impl Engine {
             .all(|link| link.outward.is_idle() && (!link.inward.owes_ack() || !self.config.policy.retransmits()))
             && self.reports.is_empty()
             && self.groups.iter().all(|group| group.own.is_empty())
+            && self.for_all.is_empty()
     }
 
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
@@ -244,8 +259,9 @@ impl Engine {
     /// Gives a link its turn if it has something to send.
     #[inline]
     fn wake(&mut self, node: usize) {
+        let has_room = self.card.as_ref().is_none_or(CardLink::has_room);
         let link = &mut self.links[node];
-        if !link.queued && link.is_ready() {
+        if !link.queued && link.is_ready(has_room) {
             link.queued = true;
             self.ready.push_back(node as u8);
         }
@@ -259,4 +275,6 @@ impl Engine {
     }
 }
 
-const _: () = assert!(HEAD_LEN_MAX == GROUP_HEADER_LEN);
+/// Packets that wait for the program, after which a card that multicasts is to keep what follows: fewer than there are buffers for
+/// those of one sender.
+const DELIVERIES_MAX_IN_CARD: usize = 2 * SEND_BUFFERS;

@@ -2,15 +2,16 @@
 
 use ether::Time;
 
-use super::{Due, Engine, key};
+use super::{Due, Engine, key, membership::Leaving};
 use crate::{
     BufferId, Counter, Nodes,
+    card::{BEHIND_CARD, CardLink, To},
     transmit::Outgoing,
     wire::{About, FLAG_ANSWER, FRAME_LEN_MIN, GROUP_HEADER_LEN, Header, Kind},
 };
 
 /// The length of the buffer that [`Engine::poll_transmit`] writes to.
-pub const HEAD_LEN_MAX: usize = GROUP_HEADER_LEN;
+pub const HEAD_LEN_MAX: usize = GROUP_HEADER_LEN + BEHIND_CARD;
 
 /// One frame to be sent: the bytes written to the head, then the first bytes of a buffer, then zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,10 @@ impl Engine {
     /// Takes the next frame to be sent and writes its header to `head`; links take turns.
     pub fn poll_transmit(&mut self, now: Time, head: &mut [u8; HEAD_LEN_MAX]) -> Option<Transmit> {
         self.now = now;
+        if let Some(frame) = self.next_for_all(head) {
+            self.counters.count(Counter::FramesSent);
+            return Some(frame);
+        }
         while let Some(node) = self.ready.pop_front() {
             let node = usize::from(node);
             self.links[node].queued = false;
@@ -55,7 +60,8 @@ impl Engine {
         if !link.is_open() {
             return None;
         }
-        if let Some((sequence, out, again)) = link.outward.next(self.now) {
+        let may_send = self.card.as_ref().is_none_or(CardLink::has_room);
+        if may_send && let Some((sequence, out, again)) = link.outward.next(self.now) {
             if again {
                 self.counters.count(Counter::Retransmitted);
             }
@@ -113,13 +119,53 @@ impl Engine {
             about: out.about,
             ..self.header(node, out.kind, self.links[node].session)
         };
-        let head_len = header.write(self.config.ether_type, head);
+        let head_len = self.write_header(To::Node(node), &header, head);
         let payload = out.buffer.map(|buffer| (buffer, usize::from(out.length)));
         let frame_len = head_len + usize::from(out.length);
         Transmit {
             head_len,
             payload,
             pad_len: FRAME_LEN_MIN.saturating_sub(frame_len),
+        }
+    }
+
+    /// The next packet for all, if the card has room for it.
+    fn next_for_all(&mut self, head: &mut [u8; HEAD_LEN_MAX]) -> Option<Transmit> {
+        if !self.card.as_ref()?.has_room() {
+            return None;
+        }
+        let out = self.for_all.pop_front()?;
+        let me = self.config.me;
+        let header = Header {
+            length: out.length,
+            about: out.about,
+            // Each receiver has another session: the sender's is enough, because all have started before any packet goes to all.
+            ..self.header(me, out.kind, self.config.session)
+        };
+        let head_len = self.write_header(To::All, &header, head);
+        if let Some(buffer) = out.buffer {
+            self.buffers.copy_done(buffer);
+        }
+        let frame_len = head_len + usize::from(out.length);
+        Some(Transmit {
+            head_len,
+            payload: out.buffer.map(|buffer| (buffer, usize::from(out.length))),
+            pad_len: FRAME_LEN_MIN.saturating_sub(frame_len),
+        })
+    }
+
+    /// Writes a header, behind the card's tag where the frame is one that must not be lost; returns the length of both.
+    fn write_header(&mut self, to: To, header: &Header, head: &mut [u8; HEAD_LEN_MAX]) -> usize {
+        // A node that leaves waits until all has left its card, and so has to hear of it.
+        let report = self.leaving != Leaving::No;
+        match &mut self.card {
+            Some(card) if header.kind.is_numbered() && !is_unnumbered_gone(header) => {
+                let len = header.write(self.config.ether_type, &mut head[BEHIND_CARD..]);
+                let behind = len - ether::ETHERNET_HEADER_LEN + usize::from(header.length);
+                card.write(to, behind, report, head);
+                len + BEHIND_CARD
+            }
+            _ => header.write(self.config.ether_type, head),
         }
     }
 
@@ -163,4 +209,9 @@ impl Engine {
             about: About::default(),
         }
     }
+}
+
+/// A GONE about the sender or the receiver has no number, and need not arrive.
+fn is_unnumbered_gone(header: &Header) -> bool {
+    header.kind == Kind::Gone && [header.from, header.to].contains(&header.about.origin)
 }

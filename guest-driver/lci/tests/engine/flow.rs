@@ -1,6 +1,6 @@
 //! Programs that take nothing, or keep what they take: senders wait, nothing is lost, and others go on.
 
-use lci::{Counter, GroupId, Policy};
+use lci::{Counter, GroupId};
 
 use super::{node::Target, world::World};
 
@@ -54,37 +54,6 @@ fn m_bv1_a_program_that_keeps_packets_gets_no_more_than_it_may_keep() {
     world.kick(1);
     assert!(world.settle(SECOND_NS));
     assert_eq!(world.nodes[1].got_from(0), 500);
-}
-
-#[test]
-fn m_bv2_without_retransmission_nothing_is_acknowledged_and_a_full_node_holds_the_network_back() {
-    let mut world = World::with(4, 1, |config| config.policy = Policy::Mixed);
-    world.await_ready();
-    world.nodes[1].deaf = true;
-    for _ in 0..3_000 {
-        world.nodes[0].backlog.push_back((Target::Node(1), 1_000));
-        world.nodes[2].backlog.push_back((Target::Node(3), 1_000));
-        world.nodes[3].backlog.push_back((Target::Group(GroupId::ALL), 100));
-    }
-    (0..4).for_each(|node| world.kick(node));
-    world.run(SECOND_NS, |_| false);
-    assert!(!world.nodes[1].engine.can_receive(), "frames stay in its port");
-    assert_eq!(world.nodes[3].got_from(2), 3_000, "others do not wait for it");
-    world.nodes[1].deaf = false;
-    world.kick(1);
-    assert!(world.settle(5 * SECOND_NS), "{}", world.report());
-    assert_eq!(world.nodes[1].got_from(0), 3_000);
-    for (at, node) in world.nodes.iter().enumerate() {
-        assert_eq!(node.got_of(3, GroupId::ALL), if at == 3 { 0 } else { 3_000 });
-        for counter in [
-            Counter::Retransmitted,
-            Counter::AcksPiggybacked,
-            Counter::Missed,
-            Counter::NoBuffer,
-        ] {
-            assert_eq!(node.count(counter), 0, "{} at {at}", counter.name());
-        }
-    }
 }
 
 #[test]

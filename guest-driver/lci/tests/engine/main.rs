@@ -2,6 +2,8 @@
 //! by hand are in `fuzz.rs` beside this folder.
 
 mod acks;
+mod card;
+mod cards;
 mod deaths;
 mod flow;
 mod groups;

@@ -8,7 +8,10 @@ use std::{
 use ether::Time;
 use lci::{Config, Event, GroupId, Nodes};
 
-use super::node::{Node, config_of, mac_of};
+use super::{
+    card::Card,
+    node::{Node, config_of, mac_of},
+};
 
 /// From one card to another.
 const LATENCY_NS: u64 = 10_000;
@@ -30,11 +33,16 @@ enum What {
     Arrive { to: usize, frame: Vec<u8> },
     CableFree { node: usize },
     Timer { node: usize },
+    CardTimer { node: usize },
 }
 
 pub struct World {
     pub now: Time,
     pub nodes: Vec<Node>,
+    /// The cards of the nodes, where their policy uses them.
+    pub cards: Vec<Card>,
+    /// Frames on their way between cards.
+    between_cards: usize,
     events: BinaryHeap<Reverse<(Time, u64, What)>>,
     order: u64,
     cable_busy: Vec<bool>,
@@ -70,9 +78,14 @@ impl World {
             change(&mut config);
             Node::new(config, Time::ZERO)
         };
+        let list: Vec<_> = (0..nodes).map(node).collect();
+        let group = list[0].engine.config().card_group();
+        let card = |group| (0..nodes).map(|own| Card::new(own, nodes, group)).collect();
         let mut world = Self {
             now: Time::ZERO,
-            nodes: (0..nodes).map(node).collect(),
+            nodes: list,
+            cards: group.map(card).unwrap_or_default(),
+            between_cards: 0,
             events: BinaryHeap::new(),
             order: 0,
             cable_busy: vec![false; nodes],
@@ -132,6 +145,7 @@ impl World {
             self.nodes[node].frame(now, &frame);
             self.nodes[node].run(now);
         }
+        self.take_from_card(node);
         self.nodes[node].run(now);
         if !self.cable_busy[node] {
             self.send_next(node);
@@ -140,6 +154,42 @@ impl World {
         if due < self.timer_at[node] {
             self.timer_at[node] = due;
             self.push(due.max(now), What::Timer { node });
+        }
+    }
+
+    /// A node takes what its card has for it, as long as it has room.
+    fn take_from_card(&mut self, node: usize) {
+        let now = self.now;
+        while !self.cards.is_empty() && self.nodes[node].engine.can_receive() {
+            let Some(frame) = self.cards[node].give(now) else { break };
+            self.serve_card(node);
+            self.nodes[node].frame(now, &frame);
+            self.nodes[node].run(now);
+        }
+    }
+
+    /// Frames of a card go to others; each arrives, because no link between cards loses any.
+    fn serve_card(&mut self, node: usize) {
+        let now = self.now;
+        for frame in std::mem::take(&mut self.cards[node].out) {
+            let at = now.plus_nanos(LATENCY_NS);
+            for to in 0..self.nodes.len() {
+                if mac_of(to).0 == frame[..6] {
+                    self.between_cards += 1;
+                    self.push(
+                        at,
+                        What::Arrive {
+                            to,
+                            frame: frame.clone(),
+                        },
+                    );
+                }
+            }
+        }
+        let next = self.cards[node].multicast.next_event();
+        if let Some(due) = next.filter(|due| *due < self.cards[node].timer_at) {
+            self.cards[node].timer_at = due;
+            self.push(due.max(now), What::CardTimer { node });
         }
     }
 
@@ -155,6 +205,14 @@ impl World {
         self.push(free, What::CableFree { node });
         if let Some(trace) = &mut self.trace {
             trace.push(frame.clone());
+        }
+        if firmware::multicast::is_card_frame(&frame) {
+            assert!(
+                self.cards[node].send(now, frame),
+                "the card has room for what the engine sends"
+            );
+            self.serve_card(node);
+            return;
         }
         let to = (0..self.nodes.len())
             .find(|to| mac_of(*to).0 == frame[..6])
@@ -196,6 +254,18 @@ impl World {
             };
             self.now = at;
             match what {
+                What::Arrive { to, frame } if firmware::multicast::is_card_frame(&frame) => {
+                    self.between_cards -= 1;
+                    self.cards[to].receive(at, frame);
+                    self.serve_card(to);
+                    self.kick(to);
+                }
+                What::CardTimer { node } => {
+                    self.cards[node].timer_at = Time::MAX;
+                    self.cards[node].act(at);
+                    self.serve_card(node);
+                    self.kick(node);
+                }
                 What::Arrive { to, frame } => {
                     if let Some(waiting) = &mut self.computing[to] {
                         waiting.push(frame);
@@ -240,6 +310,8 @@ impl World {
             let on = world.nodes.iter().zip(&world.off).filter(|(_, off)| !**off);
             on.clone()
                 .all(|(node, _)| node.engine.is_idle() && node.backlog.is_empty())
+                && world.between_cards == 0
+                && world.cards.iter().all(|card| card.multicast.buffers_in_use() == 0)
         })
     }
 
