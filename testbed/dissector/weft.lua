@@ -891,7 +891,15 @@ end
 local mc = Proto("weftmc", "Weft Multicast in the Card")
 local MC_MAGIC = 0x574d
 local MC_HEADER_LEN = 24
-local MC_KINDS = { [0] = "SEND", [1] = "DATA", [2] = "STATE", [3] = "CREDIT", [4] = "ANNOUNCE" }
+local MC_KINDS = {
+    [0] = "SEND",
+    [1] = "DATA",
+    [2] = "STATE",
+    [3] = "CREDIT",
+    [4] = "ANNOUNCE",
+    [5] = "GONE",
+    [6] = "SENT",
+}
 local m = {
     magic = ProtoField.uint16("weftmc.magic", "Magic", base.HEX),
     version = ProtoField.uint8("weftmc.version", "Version", base.DEC),
@@ -902,7 +910,8 @@ local m = {
     sender = ProtoField.ether("weftmc.sender", "Sender"),
     sequence = ProtoField.uint32("weftmc.sequence", "Sequence", base.DEC),
     hops = ProtoField.uint8("weftmc.hops", "Hops", base.DEC),
-    flag = ProtoField.bool("weftmc.flag", "Waits (STATE), asks (CREDIT)", 8, nil, 0x01),
+    flag = ProtoField.bool("weftmc.flag", "Waits (STATE), asks (CREDIT, SEND)", 8, nil, 0x01),
+    unicast = ProtoField.bool("weftmc.unicast", "For one member", 8, nil, 0x02),
     payload_length = ProtoField.uint16("weftmc.payload_length", "Bytes of the payload", base.DEC),
     payload = ProtoField.bytes("weftmc.payload", "Payload"),
 }
@@ -940,6 +949,7 @@ function mc.dissector(t, pinfo, root)
     local sender = tostring(put(m.sender, 6):ether())
     local sequence = put(m.sequence, 4):uint()
     local hops = put(m.hops, 1):uint()
+    tree:add(m.unicast, t(at, 1))
     put(m.flag, 1)
     local length = put(m.payload_length, 2):uint()
     local text = MC_KINDS[kind] or ("kind " .. kind)
@@ -952,6 +962,10 @@ function mc.dissector(t, pinfo, root)
         text = text .. ", next number " .. sequence .. " from " .. sender
     elseif kind == 3 then
         text = text .. ", below number " .. sequence .. " from " .. sender
+    elseif kind == 5 then
+        text = text .. ", " .. sender
+    elseif kind == 6 then
+        text = text .. ", " .. sequence .. " packets have left"
     end
     if version ~= 1 or not MC_KINDS[kind] or MC_HEADER_LEN + length > t:reported_len() then
         tree:add_proto_expert_info(mc_malformed)

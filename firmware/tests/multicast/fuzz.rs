@@ -2,15 +2,28 @@
 
 use bolero::check;
 use ether::Time;
-use firmware::multicast::{Action, Kind, Multicast, Received, TAG_END, Tag, TagRefusal, TreeShape, rows};
+use firmware::multicast::{Action, Class, Kind, Multicast, Received, TAG_END, Tag, TagRefusal, TreeShape, rows};
 
 use crate::net::{GROUP, Net, address, trees};
 
 /// A tag that is right but for some bytes, made of a fuzzer's bytes.
-fn nearly(bytes: &[u8]) -> Vec<u8> {
+fn nearly(bytes: &[u8], class: Class) -> Vec<u8> {
     let byte = |at: usize| bytes.get(at).copied().unwrap_or(0);
-    let kinds = [Kind::Send, Kind::Data, Kind::State, Kind::Credit, Kind::Announce];
-    let kind = kinds[usize::from(byte(0) % 5)];
+    let kinds = [
+        Kind::Send,
+        Kind::Data,
+        Kind::State,
+        Kind::Credit,
+        Kind::Announce,
+        Kind::Gone,
+        Kind::Sent,
+    ];
+    // The fifth is rare in a plain group, the last two are in any.
+    let kind = match byte(0) % 5 {
+        4 if byte(15) < 128 => kinds[4 + usize::from(byte(15) % 3)],
+        nth => kinds[usize::from(nth)],
+    };
+    let is_unicast = class == Class::Reliable && byte(4) & 2 != 0;
     let rank = byte(1) % 8;
     let mut tag = Tag {
         to: address(1),
@@ -20,15 +33,22 @@ fn nearly(bytes: &[u8]) -> Vec<u8> {
         sender: address(usize::from(rank)),
         sequence: u32::from(byte(2) % 4),
         hops: byte(3) % 4,
-        flags: byte(4) % 2,
-        ..Tag::send(address(neighbour(kind, rank, byte(5))), GROUP, u16::from(byte(6) % 24))
+        flags: byte(4) % if class == Class::Reliable { 4 } else { 2 },
+        ..Tag::send(
+            address(neighbour(kind, rank, byte(5), is_unicast)),
+            GROUP,
+            u16::from(byte(6) % 24),
+        )
     };
     if kind == Kind::Send {
+        let flags = tag.flags & if class == Class::Reliable { 3 } else { 0 };
+        let rank = if is_unicast { tag.rank } else { 0 };
         tag = Tag::send(
             address(usize::from(1 + byte(5) % 2)),
             GROUP + u16::from(byte(6) % 4 == 0),
             22,
         );
+        (tag.flags, tag.rank) = (flags, rank);
     }
     let mut frame = vec![0; 60];
     tag.write(frame.first_chunk_mut().expect("longer than a tag"));
@@ -43,7 +63,11 @@ fn nearly(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Who would send such a frame about the tree of `sender` to rank 1, or now and then anybody.
-fn neighbour(kind: Kind, sender: u8, choice: u8) -> usize {
+fn neighbour(kind: Kind, sender: u8, choice: u8, is_unicast: bool) -> usize {
+    if is_unicast || kind == Kind::Gone {
+        let whose = if kind == Kind::Credit { choice % 8 } else { sender };
+        return usize::from(if choice.is_multiple_of(8) { choice % 8 } else { whose });
+    }
     let row = rows(TreeShape::Binary, 8, 1)[usize::from(sender)];
     let neighbour = match kind {
         Kind::Credit => row.children().first().map(|child| child.rank),
@@ -54,8 +78,17 @@ fn neighbour(kind: Kind, sender: u8, choice: u8) -> usize {
 
 #[test]
 fn m_bv5_fuzzed_frames_are_refused_and_counted_and_never_panic() {
+    fuzz(Class::Plain);
+}
+
+#[test]
+fn m_bv5_fuzzed_frames_of_reliable_groups_are_refused_and_counted_and_never_panic() {
+    fuzz(Class::Reliable);
+}
+
+fn fuzz(class: Class) {
     // Rank 1 of eight, with all kinds of rows, in the middle of some traffic of its own.
-    let mut net = Net::new(4, &trees(TreeShape::Binary, 8), 3);
+    let mut net = Net::of(class, 4, &trees(TreeShape::Binary, 8), 3);
     (0..60).for_each(|_| {
         net.step();
     });
@@ -69,7 +102,7 @@ fn m_bv5_fuzzed_frames_are_refused_and_counted_and_never_panic() {
             card = start.clone();
         }
         frames += 1;
-        let frame = nearly(bytes);
+        let frame = nearly(bytes, class);
         let before = (card.refusals().total(), card.totals().duplicates);
         let now = Time::from_nanos(u64::from(frames));
         let accepted = if bytes.first().is_some_and(|byte| byte % 5 == 0) {
@@ -105,6 +138,10 @@ fn m_bv5_fuzzed_frames_are_refused_and_counted_and_never_panic() {
                 ends[4] += 1;
                 assert!(Tag::parse(&signal, 60).is_some_and(|tag| tag.kind != Kind::Data));
             }
+        }
+        // The host takes something now and then.
+        if frames.is_multiple_of(3) && card.has_for_host() {
+            card.host_took(now);
         }
         assert!(card.buffers_in_use() <= card.buffers_total());
         let known: u64 = TagRefusal::ALL.iter().map(|reason| card.refusals().of(*reason)).sum();

@@ -15,7 +15,15 @@ fn frame(tag: &Tag) -> Vec<u8> {
 #[test]
 fn m_bv5_frames_between_cards_are_named() {
     let mut numbers = Numbers(3);
-    let kinds = [Kind::Send, Kind::Data, Kind::State, Kind::Credit, Kind::Announce];
+    let kinds = [
+        Kind::Send,
+        Kind::Data,
+        Kind::State,
+        Kind::Credit,
+        Kind::Announce,
+        Kind::Gone,
+        Kind::Sent,
+    ];
     let tags: Vec<Tag> = (0..100)
         .map(|_| {
             let kind = kinds[numbers.below(kinds.len())];
@@ -31,7 +39,7 @@ fn m_bv5_frames_between_cards_are_named() {
                 sender: MacAddr([2, 0, 0, 0, numbers.number() as u8, 1]),
                 sequence: numbers.number() as u32,
                 hops: numbers.below(128) as u8,
-                flags: numbers.below(2) as u8,
+                flags: numbers.below(4) as u8,
                 ..Tag::send(MacAddr([2, 0, 0, 0, 0, 1]), group, numbers.below(200) as u16)
             }
         })
@@ -52,6 +60,7 @@ fn m_bv5_frames_between_cards_are_named() {
         "sequence",
         "hops",
         "flag",
+        "unicast",
         "payload_length",
     ];
     let mut fields: Vec<_> = names.iter().map(|name| format!("weftmc.{name}")).collect();
@@ -67,7 +76,8 @@ fn m_bv5_frames_between_cards_are_named() {
             tag.rank.into(),
             tag.sequence.into(),
             tag.hops.into(),
-            tag.flags.into(),
+            u64::from(tag.flags & 1),
+            u64::from(tag.flags >> 1),
             tag.payload_len.into(),
         ];
         assert_eq!(shown, expected, "{row:?}");
@@ -82,4 +92,6 @@ fn m_bv5_frames_between_cards_are_named() {
     };
     assert!(info(Kind::Data).starts_with("DATA, group "));
     assert_eq!(info(Kind::Announce), "ANNOUNCE");
+    assert!(info(Kind::Sent).ends_with(" packets have left"));
+    assert!(info(Kind::Gone).starts_with("GONE, group "));
 }
