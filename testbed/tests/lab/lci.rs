@@ -1,17 +1,29 @@
 //! Tests of programs over LCI in guests: each runs at every node at once, and compares its result with a sequential run.
 
-use std::fs;
+use std::{fs, time::Duration};
 
-use testbed::image::GuestBinaries;
+use testbed::{image::GuestBinaries, qemu::qmp::Qmp};
 
-use crate::support::{World, eventually};
+use crate::support::{Lines, World, eventually};
+
+/// The place on the PCI bus of the card that programs drive, as QEMU puts it there.
+const CARD: &str = "virtio:0000:00:11.0";
 
 /// Starts a lab of so many guests on one switch, each with the programs over LCI.
 fn lab(guests: usize) -> World {
+    lab_with(guests, "[{}]")
+}
+
+/// Starts such a lab with a second card in each guest that its programs drive themselves.
+fn lab_of_own_cards(guests: usize) -> World {
+    lab_with(guests, "[{}, { bypass = \"uio\" }]")
+}
+
+fn lab_with(guests: usize, nics: &str) -> World {
     let world = World::new(None);
     let program = GuestBinaries::locate().unwrap().find("lci_program").unwrap();
     fs::copy(program, world.dir.path().join("lci_program")).unwrap();
-    let nodes = (1..=guests).map(|node| format!("[[node]]\nname = \"n{node}\"\n"));
+    let nodes = (1..=guests).map(|node| format!("[[node]]\nname = \"n{node}\"\nnic = {nics}\n"));
     let file = "{ from = \"lci_program\", to = \"/bin/lci_program\", mode = \"0755\" }";
     world.up(&format!(
         "name = \"lci\"\n[defaults]\nmemory = \"160M\"\nfiles = [{file}]\n{}",
@@ -21,14 +33,14 @@ fn lab(guests: usize) -> World {
 }
 
 /// The addresses of all nodes, as programs want them.
-fn addresses(world: &World, guests: usize) -> String {
-    let macs: Vec<_> = (1..=guests).map(|node| world.mac(&format!("n{node}"))).collect();
+fn addresses(world: &World, guests: usize, card: &str) -> String {
+    let macs: Vec<_> = (1..=guests).map(|node| world.mac(&format!("n{node}.{card}"))).collect();
     macs.join(",")
 }
 
 /// Runs a program at all nodes and returns what the first one prints.
-fn run(world: &World, addresses: &str, program: &str) -> String {
-    let mut words = vec!["exec", "-n", "all", "--", "lci_program", "eth0", addresses];
+fn run(world: &World, interface: &str, addresses: &str, program: &str) -> String {
+    let mut words = vec!["exec", "-n", "all", "--", "lci_program", interface, addresses];
     words.extend(program.split_whitespace());
     let said = world.ok(&words);
     let line = said.strip_prefix("n1  ").expect("only the first node prints").trim();
@@ -39,7 +51,7 @@ fn run(world: &World, addresses: &str, program: &str) -> String {
 #[test]
 fn m_bv2_m_bv6_m_bv7_r_bv4_programs_of_four_guests_have_the_results_of_a_sequential_run() {
     let world = lab(4);
-    let addresses = addresses(&world, 4);
+    let addresses = addresses(&world, 4, "eth0");
     for (program, result) in [
         ("ping-pong 16 200", "ping-pong of 16 bytes: "),
         ("broadcast 4096 20", "broadcast of 4096 bytes: "),
@@ -51,7 +63,7 @@ fn m_bv2_m_bv6_m_bv7_r_bv4_programs_of_four_guests_have_the_results_of_a_sequent
         ),
         ("fft 16", "Fourier transform of 256 points: right"),
     ] {
-        let line = run(&world, &addresses, program);
+        let line = run(&world, "eth0", &addresses, program);
         assert!(line.starts_with(result), "{program}: {line}");
     }
 }
@@ -59,7 +71,7 @@ fn m_bv2_m_bv6_m_bv7_r_bv4_programs_of_four_guests_have_the_results_of_a_sequent
 #[test]
 fn m_bv1_guests_whose_fellow_is_killed_say_who_it_was_within_the_time_limit() {
     let world = lab(3);
-    let addresses = addresses(&world, 3);
+    let addresses = addresses(&world, 3, "eth0");
     let program = ["lci_program", "eth0", &addresses, "broadcast", "1024", "10000000"];
     let start = |node: &str| world.spawn(&[&["exec", "-n", node, "--"], &program[..]].concat());
     let (others, killed) = (["n1", "n3"].map(start), start("n2"));
@@ -75,4 +87,84 @@ fn m_bv1_guests_whose_fellow_is_killed_say_who_it_was_within_the_time_limit() {
         );
     }
     assert!(!killed.wait_with_output().unwrap().status.success());
+}
+
+/// Counts of the multicast of all nodes' own cards, summed.
+fn count(world: &World, guests: usize, name: &str) -> u64 {
+    let of = |node| {
+        world.stats(&format!("n{node}.eth1"))["multicast"][name]
+            .as_u64()
+            .expect("a counter")
+    };
+    (1..=guests).map(of).sum()
+}
+
+#[test]
+fn m_bv2_m_bv5_programs_of_four_guests_run_unchanged_over_all_three_implementations() {
+    let world = lab_of_own_cards(4);
+    let addresses = addresses(&world, 4, "eth1");
+    for implementation in ["host", "mixed", "ni"] {
+        for (program, result) in [
+            ("ping-pong 16 200", "ping-pong of 16 bytes: "),
+            ("broadcast 4096 20", "broadcast of 4096 bytes: "),
+            ("asp 64", "shortest paths of 64 vertices: right"),
+            ("qr 32", "QR of 32 columns: right"),
+            ("fft 16", "Fourier transform of 256 points: right"),
+        ] {
+            let program = format!("--implementation {implementation} {program}");
+            let line = run(&world, CARD, &addresses, &program);
+            assert!(line.starts_with(result), "{program}: {line}");
+        }
+        let forwarded = count(&world, 4, "forwarded");
+        assert_eq!(forwarded > 0, implementation != "host", "{implementation}");
+    }
+    for lost in ["missed", "given_up", "no_buffer", "refused"] {
+        assert_eq!(count(&world, 4, lost), 0, "{lost}");
+    }
+    // A kernel's card takes packets whatever the program does, so the card could not hold any back.
+    let refused = world.run(&[
+        "exec",
+        "-n",
+        "n1",
+        "--",
+        "lci_program",
+        "--implementation",
+        "ni",
+        "eth0",
+        &addresses,
+        "qr",
+        "8",
+    ]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("needs a card that this program drives itself"), "{said}");
+}
+
+#[test]
+fn m_bv5_a_guest_that_is_stopped_for_two_seconds_loses_no_packet_and_its_senders_wait() {
+    let world = lab_of_own_cards(4);
+    let addresses = addresses(&world, 4, "eth1");
+    let program = [
+        "lci_program",
+        "--implementation",
+        "ni",
+        CARD,
+        &addresses,
+        "broadcast",
+        "1024",
+        "2000",
+    ];
+    let mut all = Lines::of(world.spawn(&[&["exec", "-n", "all", "--"], &program[..]].concat()));
+    let sent = || world.stats("n1.eth1")["multicast"]["sent"].as_u64().unwrap();
+    eventually("broadcasts", || sent() > 200);
+    let mut monitor = Qmp::connect(&world.labs().join("lci/n2.qmp"), Duration::from_secs(10)).expect("a monitor");
+    monitor.stop().expect("QMP stop");
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(all.is_running());
+    monitor.cont().expect("QMP cont");
+    all.wait();
+    let said: Vec<_> = all.so_far().into_iter().map(|(_, line)| line).collect();
+    assert!(said.iter().any(|line| line.contains("answered by all")), "{said:?}");
+    for lost in ["missed", "given_up", "no_buffer", "refused"] {
+        assert_eq!(count(&world, 4, lost), 0, "{lost}");
+    }
 }
