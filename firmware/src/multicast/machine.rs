@@ -280,14 +280,15 @@ impl Multicast {
     /// When the next retry or announcement is due.
     #[inline]
     pub fn next_event(&self) -> Option<Time> {
-        let earlier = |a: Option<Time>, b: Option<Time>| match (a, b) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
+        let next = match (self.retry_at, self.announce_at) {
+            (Some(retry), Some(announce)) => Some(retry.min(announce)),
+            (retry, announce) => retry.or(announce),
         };
-        earlier(
-            earlier(self.retry_at, self.announce_at),
-            self.host.dead_at(self.dead_ns),
-        )
+        // Members of groups announce themselves, so a card that waits for its host has something to do in any case.
+        match (next, self.host.dead_at(self.dead_ns)) {
+            (Some(next), Some(dead)) => Some(next.min(dead)),
+            (next, _) => next,
+        }
     }
 
     /// True if [`poll`](Self::poll) has nothing to say.

@@ -133,6 +133,8 @@ impl DataPlane {
             }
             (true, Some(_)) | (false, None) => return Ok(()),
         }
+        let mut numbers = self.groups.members.keys();
+        self.forwarding.has_reliable_groups = numbers.any(|(number, _)| Class::of_group(*number) == Class::Reliable);
         self.write_tables(key, now);
         let groups = self.groups.of_card(index).collect();
         self.card(index).settings_mut().groups = groups;

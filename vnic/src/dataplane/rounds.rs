@@ -108,15 +108,19 @@ impl DataPlane {
                 }
             }
         }
-        let mut for_hosts = false;
         for index in 0..self.cards().len() {
             moved |= !self.cards()[index].waiting().is_empty() && self.forwarding.wiring.deliver_waiting(index, now);
-            for_hosts |= self.cards()[index].firmware().multicast().has_for_host();
         }
-        if for_hosts {
+        if self.forwarding.has_reliable_groups && self.packets_wait_for_hosts() {
             moved |= self.contained(None, now, |plane| plane.forwarding.give_to_hosts(now));
         }
         moved
+    }
+
+    #[cold]
+    fn packets_wait_for_hosts(&self) -> bool {
+        let mut cards = self.cards().iter();
+        cards.any(|card| card.firmware().multicast().has_for_host())
     }
 
     /// Takes one batch from a transmit ring and sends it on. True if there was anything to take.
@@ -275,9 +279,11 @@ impl DataPlane {
 
     /// Notes for which cards' receive buffers frames wait.
     fn mark_awaited(&mut self) {
+        let has_groups = self.forwarding.has_reliable_groups;
         let cards = &mut self.forwarding.wiring.cards;
         for card in cards.iter_mut() {
-            card.set_awaited(!card.waiting().is_empty() || card.firmware().multicast().has_for_host());
+            let for_host = has_groups && card.firmware().multicast().has_for_host();
+            card.set_awaited(!card.waiting().is_empty() || for_host);
         }
         for index in 0..cards.len() {
             for pair in 0..cards[index].queue_pairs() {

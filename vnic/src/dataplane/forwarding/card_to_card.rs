@@ -74,6 +74,9 @@ impl Forwarding {
     pub fn handle_card_frames(&mut self, now: Time) {
         loop {
             self.handle_arrivals(now);
+            if !self.has_reliable_groups {
+                break;
+            }
             let mut moved = false;
             for index in 0..self.wiring.cards.len() {
                 if self.wiring.cards[index].firmware().multicast().has_for_host() {
