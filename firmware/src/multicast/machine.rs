@@ -18,7 +18,8 @@ use super::{
     BUFFERS_DEFAULT, BufferId, CARD_FRAME_MIN, Class, DEAD_NS, GROUPS_MAX, GroupCounters, GroupTable, SEND_BUFFERS,
     TableError, TagRefusal, TagRefusals,
     budget::Budget,
-    entry::{Group, Slot},
+    entry::Slot,
+    group::Group,
     signal::{EntryId, SIGNALS_MAX, Signal},
 };
 
@@ -106,7 +107,6 @@ pub struct Multicast {
     /// Rows whose parents wait for a credit: of plain groups that have not wrapped, that have, and the same of reliable ones.
     askers: [VecDeque<EntryId>; 4],
     host: HostQueue,
-    dead_ns: u64,
     retry_at: Option<Time>,
     announce_at: Option<Time>,
     refusals: TagRefusals,
@@ -139,8 +139,7 @@ impl Multicast {
             signals: VecDeque::with_capacity(SIGNALS_MAX),
             ready: VecDeque::new(),
             askers: [const { VecDeque::new() }; 4],
-            host: HostQueue::default(),
-            dead_ns: DEAD_NS,
+            host: HostQueue::new(DEAD_NS),
             retry_at: None,
             announce_at: None,
             refusals: TagRefusals::default(),
@@ -190,7 +189,7 @@ impl Multicast {
 
     /// Sets after which time a host or a card that takes nothing is gone; [`DEAD_NS`] at first.
     pub fn set_dead_ns(&mut self, dead_ns: u64) {
-        self.dead_ns = dead_ns;
+        self.host.dead_ns = dead_ns;
     }
 
     /// Writes the table of a group, which starts the group anew: numbers count from 0, what waits is thrown away. This
@@ -285,7 +284,7 @@ impl Multicast {
             (retry, announce) => retry.or(announce),
         };
         // Members of groups announce themselves, so a card that waits for its host has something to do in any case.
-        match (next, self.host.dead_at(self.dead_ns)) {
+        match (next, self.host.dead_at()) {
             (Some(next), Some(dead)) => Some(next.min(dead)),
             (next, _) => next,
         }

@@ -7,6 +7,7 @@
 mod budget;
 mod counters;
 mod entry;
+mod group;
 mod machine;
 mod signal;
 mod table;
@@ -51,7 +52,7 @@ pub const ANNOUNCE_NS: u64 = 100_000_000_000;
 pub const RELIABLE_FRAME_MAX: u32 = 1_514;
 
 /// A host that takes nothing of a reliable group for this time while packets wait for it is gone, and so is a card that answers
-/// nothing: `lci.md` leaves the time open and names this one.
+/// nothing. The paper leaves the time open.
 pub const DEAD_NS: u64 = 10_000_000_000;
 
 /// Names a buffer of the card, from 0: forwarding buffers first, then those for the own guest's packets, both once for plain groups

@@ -8,7 +8,7 @@ use super::Kind;
 /// again after `RETRY_NS`.
 pub(super) const SIGNALS_MAX: usize = 1024;
 
-/// Names a row of a card: group slot and place in the group's entries.
+/// Names a row: group slot and place in the group's entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct EntryId {
     pub(super) slot: u8,

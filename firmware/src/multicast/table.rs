@@ -16,7 +16,7 @@ weft_settings::named! {
     }
 }
 
-/// Groups from this number on are reliable, those below are plain: all members have the same class, whoever makes the group.
+/// Groups from this number on are reliable, those below are plain: all members have the same class, since the number says it.
 pub const RELIABLE_GROUP_MIN: u16 = 0x8000;
 
 impl Class {

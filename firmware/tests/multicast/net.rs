@@ -104,6 +104,32 @@ pub fn random_trees(members: usize, numbers: &mut Numbers) -> Trees {
     trees
 }
 
+/// Packets for single members, by guest.
+#[derive(Clone)]
+pub struct Unicasts {
+    /// Receivers of those that are still to be sent.
+    pub left: Vec<VecDeque<usize>>,
+    /// How many it sent to each.
+    pub sent: Vec<Vec<u32>>,
+    /// How many it got from each.
+    pub got: Vec<Vec<u32>>,
+}
+
+/// The guests of reliable groups.
+#[derive(Clone)]
+pub struct Hosts {
+    /// It takes nothing.
+    pub deaf: Vec<bool>,
+    /// They take what they can when it comes, and not when it is their turn.
+    pub eager: bool,
+    /// Members that each was told are gone.
+    pub gone: Vec<Vec<usize>>,
+    /// Packets that each was told have left.
+    pub reported: Vec<u32>,
+    /// A card that no frame reaches.
+    pub cut: Option<usize>,
+}
+
 /// Cards, the frames between them, and what their guests got.
 #[derive(Clone)]
 pub struct Net {
@@ -120,20 +146,8 @@ pub struct Net {
     /// Packets that each guest got from each sender.
     pub got: Vec<Vec<u32>>,
     pub class: Class,
-    /// Receivers of the packets that each guest still has to send to one other, and how many it sent to each.
-    pub unicasts: Vec<VecDeque<usize>>,
-    pub unicasts_sent: Vec<Vec<u32>>,
-    /// Packets for itself alone that each guest got from each sender.
-    pub unicasts_got: Vec<Vec<u32>>,
-    /// Guests of reliable groups that take nothing.
-    pub deaf: Vec<bool>,
-    /// Guests take what they can when it comes, and not when it is their turn.
-    pub eager: bool,
-    /// Members that each guest was told are gone, and packets that it was told have left.
-    pub gone: Vec<Vec<usize>>,
-    pub reported: Vec<u32>,
-    /// A card that no frame reaches.
-    pub cut: Option<usize>,
+    pub unicast: Unicasts,
+    pub hosts: Hosts,
     /// Loses a frame, or sends it twice, if asked.
     pub fault: Option<fn(&mut Numbers) -> Fault>,
     pub numbers: Numbers,
@@ -165,14 +179,18 @@ impl Net {
             sent: vec![0; members],
             got: vec![vec![0; members]; members],
             class,
-            unicasts: vec![VecDeque::new(); members],
-            unicasts_sent: vec![vec![0; members]; members],
-            unicasts_got: vec![vec![0; members]; members],
-            deaf: vec![false; members],
-            eager: false,
-            gone: vec![Vec::new(); members],
-            reported: vec![0; members],
-            cut: None,
+            unicast: Unicasts {
+                left: vec![VecDeque::new(); members],
+                sent: vec![vec![0; members]; members],
+                got: vec![vec![0; members]; members],
+            },
+            hosts: Hosts {
+                deaf: vec![false; members],
+                eager: false,
+                gone: vec![Vec::new(); members],
+                reported: vec![0; members],
+                cut: None,
+            },
             fault: None,
             numbers: Numbers(1),
             lossy: false,
@@ -203,7 +221,7 @@ impl Net {
         let to = MacAddr::from_slice(&frame).expect("an address");
         assert!(is_card_frame(&frame));
         self.frames += 1;
-        if to.is_broadcast() || self.cut == Some(rank_of(to)) {
+        if to.is_broadcast() || self.hosts.cut == Some(rank_of(to)) {
             return;
         }
         let copies = match self.fault.map(|fault| fault(&mut self.numbers)) {
@@ -228,7 +246,7 @@ impl Net {
             self.transmit(card, frame);
         }
         if let Some(buffer) = accepted.keep {
-            if self.eager && !self.deaf[card] && self.cards[card].is_next_for_host(buffer) {
+            if self.hosts.eager && !self.hosts.deaf[card] && self.cards[card].is_next_for_host(buffer) {
                 let next = self.cards[card].for_host();
                 self.deliver(card, frame);
                 self.cards[card].host_took(self.now);
@@ -287,15 +305,15 @@ impl Net {
 
     /// The guest of `rank` sends its next packet for one other, if its card takes it.
     pub fn send_unicast(&mut self, rank: usize) -> bool {
-        let to = self.unicasts[rank][0];
-        let count = self.unicasts_sent[rank][to];
+        let to = self.unicast.left[rank][0];
+        let count = self.unicast.sent[rank][to];
         let frame = unicast(rank, to, count);
         match self.cards[rank].send(self.now, &frame, 60) {
             Ok(accepted) => {
                 self.spread(rank, &accepted, frame);
                 self.act(rank);
-                self.unicasts_sent[rank][to] += 1;
-                self.unicasts[rank].pop_front();
+                self.unicast.sent[rank][to] += 1;
+                self.unicast.left[rank].pop_front();
                 true
             }
             Err(TagRefusal::Busy) => false,
@@ -304,7 +322,7 @@ impl Net {
     }
 
     fn may_take(&self, card: usize) -> bool {
-        !self.deaf[card] && self.cards[card].has_for_host()
+        !self.hosts.deaf[card] && self.cards[card].has_for_host()
     }
 
     /// The guest of a reliable group takes what its card has for it next.
@@ -321,8 +339,8 @@ impl Net {
                 let tag = Tag::parse(&frame, 60).expect("a good tag");
                 assert_eq!(tag.to, address(card));
                 match tag.kind {
-                    Kind::Gone => self.gone[card].push(rank_of(tag.sender)),
-                    Kind::Sent => self.reported[card] = tag.sequence,
+                    Kind::Gone => self.hosts.gone[card].push(rank_of(tag.sender)),
+                    Kind::Sent => self.hosts.reported[card] = tag.sequence,
                     other => panic!("a guest gets {other:?}"),
                 }
             }
@@ -339,7 +357,7 @@ impl Net {
         let got = if tag.flags & FLAG_UNICAST == 0 {
             &mut self.got[card][sender]
         } else {
-            &mut self.unicasts_got[card][sender]
+            &mut self.unicast.got[card][sender]
         };
         if self.lossy {
             assert!(count >= *got, "out of order or twice: {count} behind {got}");
@@ -377,7 +395,9 @@ impl Net {
         let senders = self.left.iter().filter(|left| **left > 0).count();
         let members = self.cards.len();
         let takers: Vec<_> = (0..members).filter(|card| self.may_take(*card)).collect();
-        let unicasts: Vec<_> = (0..members).filter(|rank| !self.unicasts[*rank].is_empty()).collect();
+        let unicasts: Vec<_> = (0..members)
+            .filter(|rank| !self.unicast.left[*rank].is_empty())
+            .collect();
         let choices = self.busy.len() + senders + takers.len() + unicasts.len();
         if choices == 0 {
             return false;
@@ -424,7 +444,7 @@ impl Net {
                     all.push(next);
                 }
             }
-            if !self.unicasts[rank].is_empty() {
+            if !self.unicast.left[rank].is_empty() {
                 let mut next = self.clone();
                 if next.send_unicast(rank) {
                     all.push(next);
@@ -443,7 +463,7 @@ impl Net {
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.cards, &self.channels, &self.left, &self.got).hash(&mut hasher);
-        (&self.unicasts, &self.unicasts_got).hash(&mut hasher);
+        (&self.unicast.left, &self.unicast.got).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -453,8 +473,8 @@ impl Net {
         let all = (0..members)
             .all(|card| (0..members).all(|sender| sender == card || self.got[card][sender] == self.sent[sender]));
         let unicasts = (0..members)
-            .all(|card| (0..members).all(|sender| self.unicasts_got[card][sender] == self.unicasts_sent[sender][card]));
-        all && unicasts && self.left.iter().all(|left| *left == 0) && self.unicasts.iter().all(VecDeque::is_empty)
+            .all(|card| (0..members).all(|sender| self.unicast.got[card][sender] == self.unicast.sent[sender][card]));
+        all && unicasts && self.left.iter().all(|left| *left == 0) && self.unicast.left.iter().all(VecDeque::is_empty)
     }
 
     pub fn assert_complete(&self) {

@@ -35,8 +35,8 @@ fn sum(net: &Net, name: &str) -> u64 {
 fn m_bv5_nothing_is_lost_while_a_host_computes_and_its_senders_wait() {
     for eager in [false, true] {
         let mut net = reliable(BUFFERS_DEFAULT, TreeShape::Binary, 8, 500);
-        net.eager = eager;
-        net.deaf[3] = true;
+        net.hosts.eager = eager;
+        net.hosts.deaf[3] = true;
         (net.left[0], net.left[5]) = (0, 0);
         net.run();
         let others = [1, 2, 4, 6, 7].into_iter();
@@ -49,16 +49,16 @@ fn m_bv5_nothing_is_lost_while_a_host_computes_and_its_senders_wait() {
         let before = waiting(&net);
         // The others have all that was sent until then, and go on with what is not for it.
         for (sender, to) in [(0, 1), (5, 7)] {
-            net.unicasts[sender].extend([to; 300]);
+            net.unicast.left[sender].extend([to; 300]);
         }
         pass(&mut net, 2_000_000_000);
         assert_eq!(waiting(&net), before);
-        assert_eq!([net.unicasts_got[1][0], net.unicasts_got[7][5]], [300; 2]);
+        assert_eq!([net.unicast.got[1][0], net.unicast.got[7][5]], [300; 2]);
         assert_eq!(sum(&net, "given_up") + sum(&net, "no_buffer") + sum(&net, "missed"), 0);
-        net.deaf[3] = false;
+        net.hosts.deaf[3] = false;
         net.run();
         net.assert_complete();
-        assert!(net.gone.iter().all(Vec::is_empty));
+        assert!(net.hosts.gone.iter().all(Vec::is_empty));
     }
 }
 
@@ -68,7 +68,7 @@ fn m_bv5_reliable_groups_at_the_least_number_of_buffers_do_not_deadlock_exhausti
         let least = buffers_min_of(Class::Reliable, shape, members);
         for eager in [true, false] {
             let mut net = reliable(least, shape, members, packets);
-            net.eager = eager;
+            net.hosts.eager = eager;
             if !eager {
                 // Three senders, and hosts that take their time, have too many schedules to look at in a test.
                 net.left[2] = 0;
@@ -94,12 +94,12 @@ fn m_bv5_reliable_groups_at_the_least_number_of_buffers_do_not_deadlock_at_rando
             members,
             1 + numbers.below(3) as u32,
         );
-        net.eager = round % 2 == 0;
+        net.hosts.eager = round % 2 == 0;
         net.numbers = Numbers(round as u64);
         for sender in 0..members {
             let to = numbers.below(members);
             if to != sender {
-                net.unicasts[sender].extend([to; 3]);
+                net.unicast.left[sender].extend([to; 3]);
             }
         }
         net.run();
@@ -113,7 +113,7 @@ fn m_bv5_reliable_and_plain_groups_do_not_wait_for_each_others_buffers() {
     net.class = Class::Plain;
     net.join(8, 1, &trees(TreeShape::Chain, 5));
     net.class = Class::Reliable;
-    net.deaf[2] = true;
+    net.hosts.deaf[2] = true;
     net.run();
     // All that the card has for the reliable group is in use. It has buffers for the plain group all the same.
     let mut card = net.cards[2].clone();
@@ -131,7 +131,7 @@ fn m_bv5_reliable_and_plain_groups_do_not_wait_for_each_others_buffers() {
     };
     let tag = Tag::parse(&frame, 60).expect("a frame between cards");
     assert_eq!((tag.kind, tag.group, tag.sequence > 0), (Kind::Credit, 8, true));
-    net.deaf[2] = false;
+    net.hosts.deaf[2] = false;
     net.run();
     assert!(net.is_complete());
 }
@@ -140,31 +140,31 @@ fn m_bv5_reliable_and_plain_groups_do_not_wait_for_each_others_buffers() {
 fn m_bv5_a_host_that_takes_nothing_for_too_long_is_removed_and_the_others_go_on_and_are_told() {
     for dead in [0, 1, 7] {
         let mut net = reliable(BUFFERS_DEFAULT, TreeShape::Binary, 8, 300);
-        net.deaf[dead] = true;
+        net.hosts.deaf[dead] = true;
         for sender in (0..8).filter(|sender| *sender != dead) {
-            net.unicasts[sender].extend([dead; 100]);
+            net.unicast.left[sender].extend([dead; 100]);
         }
         net.left[dead] = 0;
         net.run();
         pass(&mut net, DEAD_NS - 100_000_000);
-        assert!(net.gone.iter().all(Vec::is_empty) && !net.is_complete());
+        assert!(net.hosts.gone.iter().all(Vec::is_empty) && !net.is_complete());
         pass(&mut net, 200_000_000);
         for card in (0..8).filter(|card| *card != dead) {
-            assert_eq!(net.gone[card], [dead]);
+            assert_eq!(net.hosts.gone[card], [dead]);
             for sender in (0..8).filter(|sender| *sender != card && *sender != dead) {
                 assert_eq!(net.got[card][sender], 300, "from {sender} at {card}");
             }
         }
         assert!(net.left.iter().all(|left| *left == 0), "{:?}", net.left);
-        assert!(net.unicasts.iter().all(|unicasts| unicasts.is_empty()));
+        assert!(net.unicast.left.iter().all(|unicasts| unicasts.is_empty()));
         assert!(net.cards[dead].totals().given_up >= 7 * 400 - u64::from(BUFFERS_DEFAULT));
         assert!(net.cards.iter().all(|card| card.buffers_in_use() == 0));
         // It may send nothing more, and is told why when it is back.
         let refused = net.cards[dead].send(net.now, &packet(dead, GROUP, 0), 60);
         assert_eq!(refused, Err(TagRefusal::Gone));
-        net.deaf[dead] = false;
+        net.hosts.deaf[dead] = false;
         net.run();
-        assert_eq!(net.gone[dead], [dead]);
+        assert_eq!(net.hosts.gone[dead], [dead]);
         // A new writing of the tables takes it in again.
         net.join(GROUP, 2, &trees(TreeShape::Binary, 8));
         assert!(net.cards[dead].send(net.now, &packet(dead, GROUP, 0), 60).is_ok());
@@ -174,18 +174,18 @@ fn m_bv5_a_host_that_takes_nothing_for_too_long_is_removed_and_the_others_go_on_
 #[test]
 fn m_bv5_a_card_that_answers_nothing_is_removed_and_one_whose_host_computes_is_not() {
     let mut net = reliable(BUFFERS_DEFAULT, TreeShape::Binary, 3, 0);
-    net.cut = Some(2);
+    net.hosts.cut = Some(2);
     net.left[0] = 200;
-    net.deaf[1] = true;
+    net.hosts.deaf[1] = true;
     net.run();
     pass(&mut net, DEAD_NS - 100_000_000);
-    assert!(net.gone.iter().all(Vec::is_empty));
-    net.deaf[1] = false;
+    assert!(net.hosts.gone.iter().all(Vec::is_empty));
+    net.hosts.deaf[1] = false;
     pass(&mut net, 300_000_000);
-    assert_eq!((net.got[1][0], net.gone[0].as_slice()), (200, &[2][..]));
+    assert_eq!((net.got[1][0], net.hosts.gone[0].as_slice()), (200, &[2][..]));
     assert_eq!(net.cards[0].buffers_in_use(), 0);
     // It is back, and stays removed: it lacks packets.
-    net.cut = None;
+    net.hosts.cut = None;
     net.left[0] = 10;
     pass(&mut net, 1_000_000_000);
     assert_eq!((net.got[1][0], net.got[2][0]), (210, 0));
@@ -197,35 +197,30 @@ fn m_bv5_a_guest_is_told_when_its_packets_have_left() {
     net.left[0] = 100;
     net.run();
     assert!(
-        (85..=100).contains(&net.reported[0]),
+        (85..=100).contains(&net.hosts.reported[0]),
         "at least by sixteen: {}",
-        net.reported[0]
+        net.hosts.reported[0]
     );
-    net.unicasts[0].extend([1; 5]);
+    net.unicast.left[0].extend([1; 5]);
     net.run();
-    assert_eq!(net.reported[0], 105, "at once, because it asked");
-    net.deaf[1] = true;
-    net.unicasts[0].extend([1; 400]);
+    assert_eq!(net.hosts.reported[0], 105, "at once, because it asked");
+    net.hosts.deaf[1] = true;
+    net.unicast.left[0].extend([1; 400]);
     net.run();
-    let left = net.unicasts[0].len() as u32;
-    let in_card = 105 + 400 - left - net.reported[0];
+    let left = net.unicast.left[0].len() as u32;
+    let in_card = 105 + 400 - left - net.hosts.reported[0];
     assert!(
         left > 0 && (64..80).contains(&in_card),
         "{left} wait, {in_card} in the card"
     );
-    net.deaf[1] = false;
+    net.hosts.deaf[1] = false;
     net.run();
-    assert_eq!(net.reported[0], 505);
+    assert_eq!(net.hosts.reported[0], 505);
 }
 
-#[test]
-fn m_bv5_peers_and_guests_that_lie_about_reliable_groups_are_refused() {
-    let mut net = reliable(BUFFERS_DEFAULT, TreeShape::Binary, 4, 2);
-    net.run();
-    net.assert_complete();
-    let now = net.now;
-    let card = &mut net.cards[1];
-    let data = Tag {
+/// A packet of rank 3 for rank 1 alone.
+fn data() -> Tag {
+    Tag {
         to: address(1),
         kind: Kind::Data,
         generation: 1,
@@ -235,7 +230,12 @@ fn m_bv5_peers_and_guests_that_lie_about_reliable_groups_are_refused() {
         hops: 1,
         flags: FLAG_UNICAST,
         ..Tag::send(address(3), GROUP, 8)
-    };
+    }
+}
+
+/// Lies that rank 1 is told, why it refuses them, and what they are.
+fn lies() -> Vec<(Tag, TagRefusal, &'static str)> {
+    let data = data();
     let credit = Tag {
         kind: Kind::Credit,
         rank: 1,
@@ -250,7 +250,7 @@ fn m_bv5_peers_and_guests_that_lie_about_reliable_groups_are_refused() {
         hops: 0,
         ..data
     };
-    let lies = [
+    vec![
         (Tag { sequence: 7, ..data }, TagRefusal::NoCredit, "beyond its credits"),
         (
             Tag {
@@ -314,12 +314,34 @@ fn m_bv5_peers_and_guests_that_lie_about_reliable_groups_are_refused() {
             TagRefusal::Forged,
             "speaks as our card",
         ),
-    ];
-    for (tag, reason, what) in lies {
+    ]
+}
+
+#[test]
+fn m_bv5_peers_that_lie_about_reliable_groups_are_refused() {
+    let mut net = reliable(BUFFERS_DEFAULT, TreeShape::Binary, 4, 2);
+    net.run();
+    net.assert_complete();
+    let now = net.now;
+    let card = &mut net.cards[1];
+    for (tag, reason, what) in lies() {
         let before = card.refusals().of(reason);
         assert_eq!(card.receive(now, &bytes(&tag), 60), Received::Refused, "{what}");
         assert_eq!(card.refusals().of(reason), before + 1, "{what}");
     }
+}
+
+#[test]
+fn m_bv5_a_guest_that_lies_to_its_card_about_reliable_groups_is_refused() {
+    let mut net = reliable(BUFFERS_DEFAULT, TreeShape::Binary, 4, 0);
+    let now = net.now;
+    let gone = Tag {
+        kind: Kind::Gone,
+        flags: 0,
+        hops: 0,
+        ..data()
+    };
+    let card = &mut net.cards[1];
     for (wrong, reason) in [
         (unicast(1, 1, 0), TagRefusal::Malformed),
         (unicast(1, 4, 0), TagRefusal::Malformed),
@@ -329,11 +351,11 @@ fn m_bv5_peers_and_guests_that_lie_about_reliable_groups_are_refused() {
         assert_eq!(card.send(now, &wrong, 60), Err(reason));
     }
     // A guest that sends beyond what its card keeps is refused, and no other is harmed.
-    net.deaf[0] = true;
-    net.unicasts[1].extend([0; 1_000]);
+    net.hosts.deaf[0] = true;
+    net.unicast.left[1].extend([0; 1_000]);
     net.run();
     assert!(net.cards[1].refusals().of(TagRefusal::Busy) > 0);
-    net.deaf[0] = false;
+    net.hosts.deaf[0] = false;
     net.run();
     assert!(net.is_complete());
     let flags = FLAG_REPORT;

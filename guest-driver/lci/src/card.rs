@@ -1,10 +1,12 @@
 //! What LCI-ni and LCI-mixed ask of the card: a reliable group of all nodes (`docs/spec/card-multicast.md`), whose packets are sent to the
 //! card and come from it, and whose notes say what has left and who is gone.
 
-use alloc::vec::Vec;
+use alloc::{collections::VecDeque, vec::Vec};
 
 use ether::MacAddr;
 use firmware::multicast::{FLAG_REPORT, FLAG_UNICAST, Kind as CardKind, SEND_BUFFERS, TAG_END, Tag, is_card_frame};
+
+use crate::transmit::Outgoing;
 
 /// Bytes before LCI's magic word in a frame of the card, beyond those in a frame of its own.
 pub(crate) const BEHIND_CARD: usize = TAG_END - ether::ETHERNET_HEADER_LEN;
@@ -40,6 +42,8 @@ pub(crate) struct CardLink {
     /// Frames that were given to the card, and those of them that have left it.
     given: u32,
     left: u32,
+    /// Packets for all that wait for the card to have room (LCI-ni).
+    pub(crate) for_all: VecDeque<Outgoing>,
 }
 
 impl CardLink {
@@ -57,6 +61,7 @@ impl CardLink {
             ranks,
             given: 0,
             left: 0,
+            for_all: VecDeque::with_capacity(crate::SEND_BUFFERS + 1),
         }
     }
 

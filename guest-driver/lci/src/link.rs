@@ -22,6 +22,13 @@ pub(crate) struct Suspicion {
     pub(crate) since: Time,
 }
 
+/// Whether the peer has said goodbye behind its packets for this node, and behind those for all, which the card multicasts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Goodbye {
+    pub(crate) to_node: bool,
+    pub(crate) to_all: bool,
+}
+
 /// A link to another node.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -35,9 +42,7 @@ pub(crate) struct Link {
     pub(crate) probed_at: Time,
     pub(crate) suspicion: Option<Suspicion>,
     /// The peer launches nothing more, and all that it launched is everywhere.
-    pub(crate) has_said_bye: bool,
-    /// The card has multicast that, too, behind the peer's packets for all.
-    pub(crate) has_said_bye_to_all: bool,
+    pub(crate) goodbye: Goodbye,
     /// A session that the peer may have now; it is asked whether it knows ours.
     pub(crate) challenge: u32,
     /// A HELLO is to be sent.
@@ -62,8 +67,7 @@ impl Link {
             probes: 0,
             probed_at: Time::ZERO,
             suspicion: None,
-            has_said_bye: false,
-            has_said_bye_to_all: false,
+            goodbye: Goodbye::default(),
             challenge: 0,
             hello_now: false,
             probe_now: false,

@@ -53,7 +53,7 @@ impl Multicast {
                 push(&mut self.signals, signal);
             }
         }
-        if self.host.dead_at(self.dead_ns).is_some_and(|at| at <= now) {
+        if self.host.dead_at().is_some_and(|at| at <= now) {
             self.host_is_dead(now);
         }
         if self.retry_at.is_some_and(|at| at <= now) {

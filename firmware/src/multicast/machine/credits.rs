@@ -227,7 +227,11 @@ impl Multicast {
             let Some(mut group) = self.groups[slot].take() else {
                 continue;
             };
-            let patience_ns = if group.is_reliable() { self.dead_ns } else { GIVE_UP_NS };
+            let patience_ns = if group.is_reliable() {
+                self.host.dead_ns
+            } else {
+                GIVE_UP_NS
+            };
             let mut silent = 0u128;
             for (entry, row) in group.entries.iter_mut().zip(0u16..) {
                 let id = EntryId { slot: slot as u8, row };

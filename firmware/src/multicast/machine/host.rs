@@ -8,7 +8,8 @@ use ether::{MacAddr, Time};
 use super::Multicast;
 use crate::multicast::{
     BufferId, CARD_FRAME_MIN, Kind, Tag, TagRefusal,
-    entry::{Group, HOST, Slot},
+    entry::{Entry, HOST, Slot},
+    group::Group,
     signal::{EntryId, Signal, push},
 };
 
@@ -38,9 +39,18 @@ pub(super) struct HostQueue {
     since: Time,
     /// There may be something to tell the host.
     notes: bool,
+    /// After which time a host that takes nothing, or a card that answers nothing, is gone.
+    pub(super) dead_ns: u64,
 }
 
 impl HostQueue {
+    pub(super) fn new(dead_ns: u64) -> Self {
+        Self {
+            dead_ns,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn reserve(&mut self, buffers: usize) {
         self.buffers.reserve(buffers);
     }
@@ -64,13 +74,13 @@ impl HostQueue {
 
     /// When the host is dead if it takes nothing until then.
     #[inline]
-    pub(super) fn dead_at(&self, dead_ns: u64) -> Option<Time> {
-        (!self.buffers.is_empty()).then(|| self.since.plus_nanos(dead_ns))
+    pub(super) fn dead_at(&self) -> Option<Time> {
+        (!self.buffers.is_empty()).then(|| self.since.plus_nanos(self.dead_ns))
     }
 }
 
 impl Multicast {
-    /// What the own host is to get next: offer it whenever the host may have room, and say by [`host_took`](Self::host_took) that it
+    /// What the own host is to get next: take it whenever the host may have room, and say by [`host_took`](Self::host_took) that it
     /// took it. Nothing overtakes it.
     pub fn for_host(&self) -> Option<ForHost> {
         if self.host.notes
@@ -174,7 +184,7 @@ impl Multicast {
             let own = group.own;
             if group.is_reliable() && group.lose(own) {
                 for entry in &mut group.entries {
-                    let waits = |slots: &[Slot], entry: &super::super::entry::Entry| {
+                    let waits = |slots: &[Slot], entry: &Entry| {
                         core::iter::successors(entry.oldest, |buffer| slots[buffer.index()].next)
                             .filter(|buffer| slots[buffer.index()].pending & 1 << HOST != 0)
                             .count()

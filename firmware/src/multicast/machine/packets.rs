@@ -114,7 +114,7 @@ impl Multicast {
         if group.members[usize::from(group.own)] != tag.to {
             return Err(TagRefusal::WrongWay);
         }
-        let Some(row) = group.row_of(tag) else {
+        let Some(row) = group.place_of(tag) else {
             return Err(TagRefusal::WrongWay);
         };
         let id = EntryId {
@@ -217,6 +217,17 @@ impl Multicast {
             }
             return accepted;
         }
+        self.keep(now, id, &mut accepted, pending);
+        accepted
+    }
+
+    /// Keeps a packet in a buffer for the children, and the own host, that are `pending`.
+    fn keep(&mut self, now: Time, id: EntryId, accepted: &mut Accepted, pending: u8) {
+        let Some(group) = self.groups[usize::from(id.slot)].as_mut() else {
+            return;
+        };
+        let class = group.class;
+        let entry = &mut group.entries[usize::from(id.row)];
         let free = match (accepted.own, class) {
             (false, class) => &mut self.free[class as usize],
             (true, Class::Plain) => &mut self.free_own,
@@ -225,7 +236,7 @@ impl Multicast {
         accepted.keep = free.pop();
         if let Some(buffer) = accepted.keep {
             self.slots[buffer.index()] = Slot {
-                sequence,
+                sequence: accepted.sequence,
                 pending,
                 next: None,
                 of: id,
@@ -238,7 +249,6 @@ impl Multicast {
                 None => entry.oldest = Some(buffer),
             }
         }
-        accepted
     }
 
     /// The addresses of the children that get the packet now.

@@ -37,7 +37,7 @@ impl Engine {
             (Kind::Join, _) => self.join(from, &frame.about),
             (Kind::Group, _) => self.group_named(from, &frame.about),
             (Kind::Gone, _) => self.reported(from, frame.about.origin.into()),
-            (Kind::Bye, _) => self.links[from].has_said_bye = true,
+            (Kind::Bye, _) => self.links[from].goodbye.to_node = true,
             _ => {}
         }
         true

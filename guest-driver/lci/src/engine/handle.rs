@@ -136,7 +136,7 @@ impl Engine {
         }
         link.heard(now);
         if header.kind == Kind::Bye {
-            link.has_said_bye_to_all = true;
+            link.goodbye.to_all = true;
             return Handled::default();
         }
         let is_for_all = header.kind == Kind::Multicast && GroupId(header.about.group) == GroupId::ALL;
@@ -202,7 +202,7 @@ impl Engine {
             self.counters.count(Counter::Stale);
             return;
         }
-        let is_same = header.about.group == self.digest && header.about.nodes.len() == self.links.len();
+        let is_same = header.about.group == self.config.digest() && header.about.nodes.len() == self.links.len();
         if !is_same {
             self.counters.count(Counter::BadControl);
             let link = &mut self.links[from];

@@ -73,12 +73,15 @@ impl Engine {
             nodes: group.members,
         };
         self.buffers.launch(buffer, 1, false);
-        self.for_all.push_back(Outgoing {
+        let out = Outgoing {
             kind: Kind::Multicast,
             buffer: Some(buffer),
             length,
             about,
-        });
+        };
+        if let Some(card) = &mut self.card {
+            card.for_all.push_back(out);
+        }
     }
 
     fn check(&self, buffer: BufferId, length: usize) -> Result<u16, LaunchError> {

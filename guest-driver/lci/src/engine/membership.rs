@@ -167,9 +167,11 @@ impl Engine {
         if self.leaving == Leaving::Asked && self.buffers.launched() == 0 {
             self.leaving = Leaving::Said;
             self.send_to_all(Nodes::first(self.links.len()), Kind::Bye, About::default());
-            if self.config.policy == Policy::Ni {
+            if self.config.policy == Policy::Ni
+                && let Some(card) = &mut self.card
+            {
                 // Packets for all and for one take paths of their own; this is behind the former.
-                self.for_all.push_back(Outgoing::control(Kind::Bye, About::default()));
+                card.for_all.push_back(Outgoing::control(Kind::Bye, About::default()));
             }
         }
     }
@@ -180,8 +182,8 @@ impl Engine {
         self.leaving == Leaving::Said
             && others.all(|node| {
                 let link = &self.links[node];
-                let to_all = link.has_said_bye_to_all || self.config.policy != Policy::Ni;
-                !link.is_open() || link.has_said_bye && to_all
+                let to_all = link.goodbye.to_all || self.config.policy != Policy::Ni;
+                !link.is_open() || link.goodbye.to_node && to_all
             })
     }
 

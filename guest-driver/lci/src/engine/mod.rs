@@ -28,7 +28,6 @@ use crate::{
     deadlines::Deadlines,
     group::Groups,
     link::{Link, Standing},
-    transmit::Outgoing,
 };
 
 /// A packet for the program.
@@ -59,7 +58,6 @@ pub struct Delivery {
 #[derive(Debug)]
 pub struct Engine {
     config: Config,
-    digest: u32,
     now: Time,
     links: Box<[Link]>,
     buffers: Buffers,
@@ -75,8 +73,6 @@ pub struct Engine {
     blocked: Nodes,
     /// The card's reliable group, where the policy relies on it.
     card: Option<CardLink>,
-    /// Packets for all that wait for the card to have room (LCI-ni).
-    for_all: VecDeque<Outgoing>,
     counters: Counters,
     is_ready: bool,
     leaving: Leaving,
@@ -117,7 +113,6 @@ impl Engine {
         config.check()?;
         let count = config.nodes.len();
         let mut engine = Self {
-            digest: config.digest(),
             now,
             links: config.nodes.iter().map(|mac| Link::new(*mac)).collect(),
             buffers: Buffers::new(count, config.limits),
@@ -131,7 +126,6 @@ impl Engine {
             card: config
                 .card_group()
                 .map(|group| CardLink::new(group, config.me, &config.nodes)),
-            for_all: VecDeque::with_capacity(SEND_BUFFERS + 1),
             counters: Counters::default(),
             is_ready: false,
             leaving: Leaving::default(),
@@ -248,7 +242,7 @@ impl Engine {
             .all(|link| link.outward.is_idle() && (!link.inward.owes_ack() || !self.config.policy.retransmits()))
             && self.reports.is_empty()
             && self.groups.iter().all(|group| group.own.is_empty())
-            && self.for_all.is_empty()
+            && self.card.as_ref().is_none_or(|card| card.for_all.is_empty())
     }
 
     fn others(&self) -> impl Iterator<Item = usize> + use<> {

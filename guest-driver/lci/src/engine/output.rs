@@ -131,10 +131,8 @@ impl Engine {
 
     /// The next packet for all, if the card has room for it.
     fn next_for_all(&mut self, head: &mut [u8; HEAD_LEN_MAX]) -> Option<Transmit> {
-        if !self.card.as_ref()?.has_room() {
-            return None;
-        }
-        let out = self.for_all.pop_front()?;
+        let card = self.card.as_mut().filter(|card| card.has_room())?;
+        let out = card.for_all.pop_front()?;
         let me = self.config.me;
         let header = Header {
             length: out.length,
@@ -177,7 +175,7 @@ impl Engine {
         let header = Header {
             flags: if asks { FLAG_ANSWER } else { 0 },
             about: About {
-                group: self.digest,
+                group: self.config.digest(),
                 number: 0,
                 origin: 0,
                 nodes: Nodes::first(self.links.len()),

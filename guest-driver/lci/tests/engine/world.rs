@@ -41,8 +41,6 @@ pub struct World {
     pub nodes: Vec<Node>,
     /// The cards of the nodes, where their policy uses them.
     pub cards: Vec<Card>,
-    /// Frames on their way between cards.
-    between_cards: usize,
     events: BinaryHeap<Reverse<(Time, u64, What)>>,
     order: u64,
     cable_busy: Vec<bool>,
@@ -85,7 +83,6 @@ impl World {
             now: Time::ZERO,
             nodes: list,
             cards: group.map(card).unwrap_or_default(),
-            between_cards: 0,
             events: BinaryHeap::new(),
             order: 0,
             cable_busy: vec![false; nodes],
@@ -175,7 +172,6 @@ impl World {
             let at = now.plus_nanos(LATENCY_NS);
             for to in 0..self.nodes.len() {
                 if mac_of(to).0 == frame[..6] {
-                    self.between_cards += 1;
                     self.push(
                         at,
                         What::Arrive {
@@ -255,7 +251,6 @@ impl World {
             self.now = at;
             match what {
                 What::Arrive { to, frame } if firmware::multicast::is_card_frame(&frame) => {
-                    self.between_cards -= 1;
                     self.cards[to].receive(at, frame);
                     self.serve_card(to);
                     self.kick(to);
@@ -310,9 +305,16 @@ impl World {
             let on = world.nodes.iter().zip(&world.off).filter(|(_, off)| !**off);
             on.clone()
                 .all(|(node, _)| node.engine.is_idle() && node.backlog.is_empty())
-                && world.between_cards == 0
                 && world.cards.iter().all(|card| card.multicast.buffers_in_use() == 0)
+                && !world.is_between_cards()
         })
+    }
+
+    /// Whether a frame is on its path from one card to another.
+    fn is_between_cards(&self) -> bool {
+        let is_of_cards =
+            |what: &What| matches!(what, What::Arrive { frame, .. } if firmware::multicast::is_card_frame(frame));
+        self.events.iter().any(|Reverse((.., what))| is_of_cards(what))
     }
 
     /// All members create a group.
