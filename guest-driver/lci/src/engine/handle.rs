@@ -23,7 +23,7 @@ impl Engine {
     pub fn handle(&mut self, now: Time, frame: &[u8]) -> Handled {
         self.now = now;
         if self.card.is_some() && is_from_card(frame) {
-            return self.from_card(frame);
+            return self.handle_from_card(frame);
         }
         let Some(header) = Header::parse(frame, self.config.ether_type) else {
             return self.drop_frame(Counter::Malformed);
@@ -85,7 +85,7 @@ impl Engine {
     }
 
     /// Takes a frame of the card's multicast: a packet, or a note of the card.
-    fn from_card(&mut self, frame: &[u8]) -> Handled {
+    fn handle_from_card(&mut self, frame: &[u8]) -> Handled {
         let Some(card) = &mut self.card else {
             return Handled::default();
         };
