@@ -233,8 +233,8 @@ fn data() -> Tag {
     }
 }
 
-/// Lies that rank 1 is told, why it refuses them, and what they are.
-fn lies() -> Vec<(Tag, TagRefusal, &'static str)> {
+/// Lies that rank 1 is told about packets and credits, why it refuses them, and what they are.
+fn lies_about_packets() -> Vec<(Tag, TagRefusal, &'static str)> {
     let data = data();
     let credit = Tag {
         kind: Kind::Credit,
@@ -242,12 +242,6 @@ fn lies() -> Vec<(Tag, TagRefusal, &'static str)> {
         sender: address(1),
         hops: 0,
         sequence: 5,
-        ..data
-    };
-    let gone = Tag {
-        kind: Kind::Gone,
-        flags: 0,
-        hops: 0,
         ..data
     };
     vec![
@@ -288,6 +282,19 @@ fn lies() -> Vec<(Tag, TagRefusal, &'static str)> {
             TagRefusal::NoCredit,
             "more credit than buffers",
         ),
+    ]
+}
+
+/// Lies that rank 1 is told about who is gone, and by whom.
+fn lies_about_members() -> Vec<(Tag, TagRefusal, &'static str)> {
+    let data = data();
+    let gone = Tag {
+        kind: Kind::Gone,
+        flags: 0,
+        hops: 0,
+        ..data
+    };
+    vec![
         (
             Tag {
                 from: address(2),
@@ -324,7 +331,7 @@ fn m_bv5_peers_that_lie_about_reliable_groups_are_refused() {
     net.assert_complete();
     let now = net.now;
     let card = &mut net.cards[1];
-    for (tag, reason, what) in lies() {
+    for (tag, reason, what) in lies_about_packets().into_iter().chain(lies_about_members()) {
         let before = card.refusals().of(reason);
         assert_eq!(card.receive(now, &bytes(&tag), 60), Received::Refused, "{what}");
         assert_eq!(card.refusals().of(reason), before + 1, "{what}");
