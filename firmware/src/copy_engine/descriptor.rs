@@ -95,7 +95,10 @@ impl CopyRequest {
     }
 
     /// Whether an engine can do it at all.
-    pub(super) fn checked(&self) -> Result<(), CopyError> {
+    ///
+    /// # Errors
+    /// All of [`CopyError`] but [`CopyError::QueueFull`].
+    pub fn checked(&self) -> Result<(), CopyError> {
         if self.len == 0 && self.notification.is_none() {
             return Err(CopyError::Empty);
         }

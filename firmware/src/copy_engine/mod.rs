@@ -5,6 +5,7 @@
 mod config;
 mod counters;
 mod descriptor;
+mod wire;
 
 use alloc::collections::VecDeque;
 
@@ -15,6 +16,7 @@ pub use config::{
 };
 pub use counters::CopyCounters;
 pub use descriptor::{CopyError, CopyRequest, NOTIFICATION_LEN, Notification, Place, Space};
+pub use wire::{COPY_HEADER_LEN, COPY_HEADER_START, CopyHeader};
 
 use crate::dma::DmaEngines;
 
