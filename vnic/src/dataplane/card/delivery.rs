@@ -7,7 +7,7 @@ use ether::Time;
 use firmware::{Event, PacketInfo};
 
 use super::lifecycle::signal;
-use super::receive_ring::Refused;
+use super::receive_ring::{Meeting, Refused};
 use super::transmit_batch::{CompactFrame, TransmitBatch};
 use super::transmit_ring::TransmitRing;
 use super::{Card, QueuePair};
@@ -24,6 +24,26 @@ pub struct Delivered {
 }
 
 impl Card {
+    /// Has the next frame of receive queue 0 go into buffer `index` of the available ring, modulo 2¹⁶: buffers before it, whose
+    /// frames were lost, are given back empty.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn meet_buffer(&mut self, index: u16) -> Result<Meeting, Refused> {
+        let ring = &mut self.pairs[0].rx;
+        let (Some(map), Some(next)) = (&self.negotiated.map, ring.next_buffer()) else {
+            return Ok(Meeting::Missing);
+        };
+        match index.wrapping_sub(next) {
+            0 => Ok(Meeting::Next),
+            ahead if ahead <= u16::MAX / 2 => match ring.pass_over(map, ahead)? {
+                true => Ok(Meeting::Next),
+                false => Ok(Meeting::Missing),
+            },
+            _ => Ok(Meeting::Past),
+        }
+    }
+
     /// Puts `frame` into receive queue `queue` and tells the firmware. It is counted by
     /// [`count_delivered`](Self::count_delivered).
     ///

@@ -34,6 +34,17 @@ pub enum Refused {
     Rule(Rule),
 }
 
+/// Whether a frame meets the receive buffer that it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meeting {
+    /// It is the next one.
+    Next,
+    /// It was used before: the frame comes a second time.
+    Past,
+    /// The driver has not posted it yet, or there is none.
+    Missing,
+}
+
 impl Refused {
     /// Whether there is a buffer; one that cannot be looked at for want of a translation counts as not posted yet.
     #[inline]
@@ -526,6 +537,37 @@ impl ReceiveRing {
         }
         self.ahead.skip(self.chains.len());
         Ok(())
+    }
+
+    /// The index in the available ring of the buffer that the next frame gets, modulo 2¹⁶.
+    pub fn next_buffer(&self) -> Option<u16> {
+        let ahead = self.ahead.len() as u16;
+        Some(self.ring.as_ref()?.next_avail().wrapping_sub(ahead))
+    }
+
+    /// Gives the next `count` buffers back with nothing in them; the driver sees them with the next packet. False if there are not as
+    /// many behind each other and one more.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    #[cold]
+    pub fn pass_over(&mut self, map: &MemoryMap, count: u16) -> Result<bool, Refused> {
+        let available = self.ring.as_mut().map_or(Ok(0), SplitRing::refresh);
+        let available = available.unwrap_or(0).saturating_add(self.ahead.len() as u16);
+        if available <= count {
+            return Ok(false);
+        }
+        for _ in 0..count {
+            if !Refused::unless_available(self.has_buffer(map))? {
+                return Ok(false);
+            }
+            let head = self.ahead.get(0).head;
+            self.ahead.skip(1);
+            if let Some(ring) = &mut self.ring {
+                ring.push_used(head, 0);
+            }
+        }
+        Ok(true)
     }
 
     /// Publishes the oldest `count` packets.

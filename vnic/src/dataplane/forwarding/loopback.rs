@@ -3,10 +3,14 @@
 //! frames end at the card as on any other.
 
 use ether::Time;
-use firmware::copy_engine::{COPY_MTU_MAX, CopyAction, CopyEngineConfig, CopyRequest, Place};
+use firmware::copy_engine::{
+    COPY_HEADER_LEN, COPY_MTU_MAX, CopyAction, CopyEngineConfig, CopyHeader, CopyRequest, NOTIFICATION_LEN,
+    Notification, Place,
+};
 
 use super::Forwarding;
 use super::switch_state::SwitchState;
+use crate::dataplane::card::receive_ring::{Meeting, Refused};
 use crate::dataplane::card::transmit_ring::Blocked;
 use crate::dataplane::error::FabricError;
 use crate::dataplane::frames::frame_ref::FrameRef;
@@ -27,6 +31,25 @@ pub fn connect(nic: &mut firmware::Card, settings: &PortSettings) {
             mtu: mtu::frame_len_max(settings.mtu),
             ..CopyEngineConfig::DEFAULT
         });
+    }
+}
+
+/// The copy that a frame stands for. Descriptors name rings here and not memory: `at` is a position in the stream of bytes, and the
+/// variable of a notification is behind all of them.
+fn copy_of(frame: &FrameRef<'_>, at: u64) -> CopyRequest {
+    const VARIABLE: Notification = Notification {
+        variable: Place::kernel(u64::MAX - 15),
+        value: 0,
+    };
+    let whole = CopyRequest::new(Place::user(at), Place::kernel(at), frame.len);
+    let Some(header) = CopyHeader::decode(frame.inline) else {
+        return whole;
+    };
+    let behind = frame.len.saturating_sub(COPY_HEADER_LEN as u32);
+    match behind.checked_sub(NOTIFICATION_LEN) {
+        Some(data) if header.notifies => CopyRequest { len: data, ..whole }.notifying(VARIABLE),
+        _ if behind > 0 => CopyRequest { len: behind, ..whole },
+        _ => whole,
     }
 }
 
@@ -75,20 +98,24 @@ impl Forwarding {
     pub fn loop_back(&mut self, frame: &FrameRef<'_>, wire: &OnWire, blocked: Option<&Blocked>, now: Time) -> Outcome {
         let frame = &frame.with_transit(Blocked::transit_of(blocked, frame.transit, now));
         let index = frame.transit.card();
+        let met = match CopyHeader::decode(frame.inline) {
+            Some(header) => self.wiring.cards[index].meet_buffer(header.index),
+            None => Ok(Meeting::Next),
+        };
+        // Transmit chains come back after their frames arrived: one that was killed in between is sent a second time.
+        if met == Ok(Meeting::Past) {
+            return Outcome::Taken;
+        }
         if blocked.is_none() {
             self.begin_copy(index, frame, now);
         }
-        let card = &mut self.wiring.cards[index];
-        let arrived = if !frame.header.suits(card.receiver_offloads()) {
-            self.deliver_resolved(index, frame, now)
-        } else if let Err(refused) = self.wiring.deliver_from_memory(index, 0, frame, now) {
-            let card = &mut self.wiring.cards[index];
-            match route::after_refusal(refused, frame, card, 0, now) {
-                Route::Drop(loss) => Err((Hop::ToGuest(index), loss)),
-                _ => return self.wiring.block(frame, index, 0, now),
-            }
-        } else {
-            Ok(())
+        let arrived = match met {
+            Ok(Meeting::Next) => self.arrive(index, frame, now),
+            Ok(_) => Some(Err((Hop::ToGuest(index), Loss::Refused(Refused::NoBuffer)))),
+            Err(refused) => Some(Err((Hop::ToGuest(index), Loss::Refused(refused)))),
+        };
+        let Some(arrived) = arrived else {
+            return self.wiring.block(frame, index, 0, now);
         };
         let card = &mut self.wiring.cards[index];
         card.count_sent(wire);
@@ -104,6 +131,21 @@ impl Forwarding {
             self.wiring.lose(hop, loss, wire.frames, now);
         }
         Outcome::Taken
+    }
+
+    /// Delivers a frame; `None` if it is to wait for a buffer.
+    fn arrive(&mut self, index: usize, frame: &FrameRef<'_>, now: Time) -> Option<Result<(), (Hop, Loss)>> {
+        if !frame.header.suits(self.wiring.cards[index].receiver_offloads()) {
+            return Some(self.deliver_resolved(index, frame, now));
+        }
+        let Err(refused) = self.wiring.deliver_from_memory(index, 0, frame, now) else {
+            return Some(Ok(()));
+        };
+        let card = &mut self.wiring.cards[index];
+        match route::after_refusal(refused, frame, card, 0, now) {
+            Route::Drop(loss) => Some(Err((Hop::ToGuest(index), loss))),
+            _ => None,
+        }
     }
 
     /// Delivers a frame that its guest does not take as it is: completed and cut. These frames do not wait.
@@ -129,13 +171,11 @@ impl Forwarding {
                 // Its ring was stopped before it found a buffer.
                 engine.reset();
             }
-            // Descriptors name rings here and not memory: each address is a position in the stream of bytes.
-            let at = engine.counters().submitted_bytes;
-            let copy = CopyRequest::new(Place::user(at), Place::kernel(at), frame.len);
+            let copy = copy_of(frame, engine.counters().submitted_bytes);
             let submitted = engine.submit(now, copy);
             debug_assert!(submitted.is_ok());
             let mut moved = 0;
-            while moved < frame.len
+            while moved < copy.len
                 && let Some(CopyAction::Move { len, .. }) = engine.poll(Time::MAX)
             {
                 moved += len;
