@@ -8,10 +8,6 @@ use std::{
 };
 
 use rustix::fs::{FlockOperation, flock};
-use virtio_bindings::{
-    virtio_config::{VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_VERSION_1},
-    virtio_net,
-};
 
 use super::{
     CardAddress, CardFacts, PairLayout, PreparedPair, Route, VirtioError,
@@ -21,6 +17,7 @@ use super::{
     device::{self, Bar, Device, duplicate},
     layout::{PAGE, RingPlace},
     memory::{BusAddresses, SharedMemory},
+    negotiation::{LINK_UP, MTU, MTU_DEFAULT, OF_PORTS, PAIRS_MAX, STATUS, Wanted, facts, negotiate},
     prepared::PairPlace,
     registers::{COMMON_LEN, Common, MappedRegisters, NETWORK_LEN, Network, QueueAddresses, Registers, status},
     ring::{Direction, Ring},
@@ -29,119 +26,11 @@ use super::{
 };
 use crate::mapping::Mapping;
 
-/// At most this many queue pairs are used: one for the owner, and one for each endpoint of an interface.
-pub const PAIRS_MAX: u16 = 33;
-/// The MTU of cards that state none.
-const MTU_DEFAULT: usize = 1500;
-/// The least that IPv4 allows, and so the least that is believed.
-const MTU_MIN: u16 = 68;
 /// No Ethernet card has a longer one.
 const PLAUSIBLE_MTU_MAX: usize = 16_384;
-/// The link is up.
-const LINK_UP: u16 = 1;
 /// Before the pairs stand a page for the control queue.
 const CONTROL_PAGE: usize = 0;
 const PAIRS_OFFSET: usize = PAGE;
-
-const fn bit(number: u32) -> u64 {
-    1 << number
-}
-
-const VERSION_1: u64 = bit(VIRTIO_F_VERSION_1);
-const ACCESS_PLATFORM: u64 = bit(VIRTIO_F_ACCESS_PLATFORM);
-const MAC: u64 = bit(virtio_net::VIRTIO_NET_F_MAC);
-const MTU: u64 = bit(virtio_net::VIRTIO_NET_F_MTU);
-const STATUS: u64 = bit(virtio_net::VIRTIO_NET_F_STATUS);
-const CTRL_VQ: u64 = bit(virtio_net::VIRTIO_NET_F_CTRL_VQ);
-const MQ: u64 = bit(virtio_net::VIRTIO_NET_F_MQ);
-/// What this driver understands. Frames come in one buffer each, without merging: a buffer is as long as the longest
-/// frame, and a port lends a frame as one slice.
-const UNDERSTOOD: u64 = VERSION_1 | ACCESS_PLATFORM | MAC | MTU | STATUS | CTRL_VQ | MQ;
-
-fn facts<R: Registers>(address: CardAddress, network: &Network<R>, features: u64) -> CardFacts {
-    let mtu = network.mtu();
-    CardFacts {
-        address,
-        mac: network.mac(),
-        mtu: if features & MTU != 0 && mtu >= MTU_MIN {
-            mtu.into()
-        } else {
-            MTU_DEFAULT
-        },
-        up: features & STATUS == 0 || network.status() & LINK_UP != 0,
-    }
-}
-
-/// The device after its negotiation: the queues can be started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Negotiated {
-    pub(super) facts: CardFacts,
-    /// Queue pairs that are used.
-    pub(super) pairs: u16,
-    /// The number of the control queue, where several pairs are.
-    pub(super) control: Option<u16>,
-    /// Entries of the shortest queue.
-    pub(super) ring_size: u16,
-    features: u64,
-}
-
-/// Resets the device and negotiates; returns what is wrong with it.
-pub(super) fn negotiate<C: Registers, N: Registers>(
-    common: &Common<C>,
-    network: &Network<N>,
-    (address, pairs_wanted, behind_iommu): (CardAddress, u16, bool),
-) -> Result<Negotiated, &'static str> {
-    common.set_status(0);
-    // A device that takes a while to reset says so here; ours answer at once.
-    if common.status() != 0 {
-        return Err("it does not let itself be reset");
-    }
-    common.set_status(status::ACKNOWLEDGE | status::DRIVER);
-    let features = common.features() & UNDERSTOOD;
-    // A card that goes through an IOMMU says so; otherwise there is none.
-    if !behind_iommu && features & ACCESS_PLATFORM != 0 {
-        return Err("it is behind an IOMMU, where only vfio reaches it");
-    }
-    if features & VERSION_1 == 0 {
-        return Err("it does not speak virtio 1.0");
-    }
-    if features & MAC == 0 {
-        return Err("it states no address");
-    }
-    if behind_iommu && features & ACCESS_PLATFORM == 0 {
-        return Err("it goes past the IOMMU (QEMU: iommu_platform=on; its back end needs VIRTIO_F_ACCESS_PLATFORM)");
-    }
-    common.accept(features);
-    common.set_status(status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK);
-    if common.status() & status::FEATURES_OK == 0 {
-        return Err("it does not accept the features that it has");
-    }
-    let several = features & (MQ | CTRL_VQ) == MQ | CTRL_VQ;
-    let there = if several { network.queue_pairs() } else { 1 };
-    if there == 0 || several && u32::from(there) * 2 + 1 > u32::from(common.queues()) {
-        return Err("it states queue pairs that it does not have");
-    }
-    let pairs = there.min(pairs_wanted).min(PAIRS_MAX);
-    let queues = (0..2 * pairs).map(|queue| common.queue_size_max(queue));
-    let ring_size = queues.min().unwrap_or(0);
-    let facts = facts(address, network, features);
-    // Behind the queues of all pairs, used or not.
-    let control = (pairs > 1).then_some(2 * there);
-    let control_size = control.map_or(control::SIZE, |queue| common.queue_size_max(queue));
-    if PairLayout::new(facts.mtu, ring_size.max(1), true).slots == 0 || ring_size == 0 || control_size < control::SIZE {
-        return Err("its queues are too short");
-    }
-    if facts.mac.is_multicast() {
-        return Err("its address is one of a group");
-    }
-    Ok(Negotiated {
-        facts,
-        pairs,
-        control,
-        ring_size,
-        features,
-    })
-}
 
 /// A card that this process owns.
 pub struct Card {
@@ -237,8 +126,14 @@ impl Card {
             .enable()
             .map_err(VirtioError::io(address, "switch on access to memory"))?;
         let behind_iommu = device.route() == Route::Vfio;
-        let negotiated = negotiate(&common, &network, (address, pairs_wanted.max(1), behind_iommu))
-            .map_err(|what| VirtioError::Unusable { address, what })?;
+        let wanted = Wanted {
+            address,
+            pairs: pairs_wanted.max(1),
+            behind_iommu,
+            understood: OF_PORTS,
+        };
+        let negotiated =
+            negotiate(&common, &network, wanted).map_err(|what| VirtioError::Unusable { address, what })?;
         let layout = PairLayout::new(negotiated.facts.mtu, negotiated.ring_size, device.scatters());
         let memory = SharedMemory::new(adopt::MEMORY_NAME, memory_len(layout, negotiated.pairs))
             .map_err(VirtioError::io(address, "make the memory"))?;
@@ -502,7 +397,8 @@ fn ring_addresses(bus: &BusAddresses, place: RingPlace) -> QueueAddresses {
     }
 }
 
-fn registers(
+/// Finds the registers of a device.
+pub(super) fn registers(
     address: CardAddress,
     bar: &Bar,
     windows: &Windows,

@@ -5,6 +5,7 @@ use std::{
     fs, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    ptr::NonNull,
     sync::Arc,
 };
 
@@ -49,6 +50,19 @@ impl Route {
     }
 }
 
+/// What keeps memory known to a device.
+pub(super) enum Pin {
+    /// As long as this socket is open.
+    Socket { _open: OwnedFd },
+    /// As long as these addresses are mapped for the device.
+    Mapped {
+        /// The first address for the device.
+        address: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
 /// A device that this process owns.
 pub(super) trait Device: Send {
     fn route(&self) -> Route;
@@ -58,7 +72,11 @@ pub(super) trait Device: Send {
     fn registers(&self) -> (BorrowedFd<'_>, u64, usize);
     /// Lets the device read and write memory.
     fn enable(&self) -> io::Result<()>;
-    /// Makes memory known to the device.
+    /// Keeps whole pages of this process where they are and makes them known to the device, until [`Device::unpin`].
+    fn pin(&mut self, base: NonNull<u8>, len: usize) -> io::Result<(BusAddresses, Pin)>;
+    /// Takes back what [`Device::pin`] did.
+    fn unpin(&mut self, pin: Pin) -> io::Result<()>;
+    /// Makes the memory of queue pairs known to the device, as long as it is open.
     fn attach(&mut self, memory: &SharedMemory) -> io::Result<BusAddresses>;
     /// Returns the path of what must stay open while the device goes on.
     fn path(&self) -> &Path;

@@ -13,7 +13,7 @@
 use ether::ETHERNET_HEADER_LEN;
 
 /// The page size of all this: that of the machines that have such cards.
-pub(super) const PAGE: usize = 4096;
+pub const PAGE: usize = 4096;
 /// Entries of a ring at most: the descriptors of as many fill a page.
 pub(super) const RING_SIZE_MAX: u16 = 256;
 /// What stands before each frame (`struct virtio_net_hdr_v1`).

@@ -130,6 +130,11 @@ impl BusAddresses {
         Self { pages }
     }
 
+    /// Returns the addresses of all pages.
+    pub(super) fn into_pages(self) -> Vec<u64> {
+        self.pages
+    }
+
     /// Returns the addresses of a part of the memory.
     pub(super) fn part(&self, offset: usize, len: usize) -> Self {
         let pages = self.pages.iter().skip(offset / PAGE).take(len / PAGE);

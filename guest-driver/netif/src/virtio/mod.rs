@@ -19,9 +19,12 @@ mod device;
 mod doorbells;
 mod facts;
 mod layout;
+mod loop_card;
+mod loop_ring;
 mod memory;
 #[cfg(test)]
 mod model;
+mod negotiation;
 mod port;
 mod prepared;
 mod registers;
@@ -31,10 +34,13 @@ mod tests;
 mod uio;
 mod vfio;
 
-pub use card::{Card, PAIRS_MAX, look_at};
+pub use card::{Card, look_at};
 pub use device::{Route, check_kind, driver_of, may_own, route_of};
 pub use facts::CardFacts;
-pub use layout::PairLayout;
+pub use layout::{PAGE, PairLayout};
+pub use loop_card::{Hold, LoopCard, Pinned};
+pub use loop_ring::{FRAME_HEADER_LEN, HeaderStart, LoopFrame, PIECES_MAX, Piece, Reaped};
+pub use negotiation::PAIRS_MAX;
 pub use port::{CardFaults, VirtioPort};
 pub use prepared::{PairPlace, PreparedPair};
 

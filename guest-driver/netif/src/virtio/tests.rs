@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
     VirtioError, VirtioPort,
-    card::negotiate,
     model::{CommonModel, Facts, NetworkModel, OWN, Pair},
+    negotiation::{OF_PORTS, Wanted, negotiate},
     registers::{Common, Network},
     ring::{Direction, Ring},
 };
@@ -252,7 +252,13 @@ fn facts() -> Facts {
 
 fn negotiated(facts: &Facts, pairs: u16, iommu: bool) -> Result<(u16, Option<u16>, u16, usize), &'static str> {
     let (common, network) = (Common(CommonModel(facts)), Network(NetworkModel(facts)));
-    let found = negotiate(&common, &network, ("00:04.0".parse().unwrap(), pairs, iommu))?;
+    let wanted = Wanted {
+        address: "00:04.0".parse().unwrap(),
+        pairs,
+        behind_iommu: iommu,
+        understood: OF_PORTS,
+    };
+    let found = negotiate(&common, &network, wanted)?;
     Ok((found.pairs, found.control, found.ring_size, found.facts.mtu))
 }
 

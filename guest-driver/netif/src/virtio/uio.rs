@@ -9,6 +9,7 @@ use std::{
         unix::fs::FileExt,
     },
     path::{Path, PathBuf},
+    ptr::NonNull,
 };
 
 use libc::xdp_umem_reg;
@@ -20,7 +21,7 @@ use rustix::{
 use super::{
     CardAddress, Route, VirtioError,
     capabilities::Windows,
-    device::{self, Bar, Device},
+    device::{self, Bar, Device, Pin},
     layout::PAGE,
     memory::{BusAddresses, SharedMemory},
 };
@@ -139,9 +140,20 @@ impl Device for Uio {
         self.configuration.write_all_at(&command.to_le_bytes(), COMMAND)
     }
 
+    fn pin(&mut self, base: NonNull<u8>, len: usize) -> io::Result<(BusAddresses, Pin)> {
+        let socket = pin(base, len)?;
+        let pages = physical(base, len)?;
+        Ok((BusAddresses::of_pages(pages), Pin::Socket { _open: socket }))
+    }
+
+    fn unpin(&mut self, pin: Pin) -> io::Result<()> {
+        drop(pin);
+        Ok(())
+    }
+
     fn attach(&mut self, memory: &SharedMemory) -> io::Result<BusAddresses> {
-        self.pins.push(pin(memory)?);
-        physical(memory).map(BusAddresses::of_pages)
+        self.pins.push(pin(memory.base(), memory.len())?);
+        physical(memory.base(), memory.len()).map(BusAddresses::of_pages)
     }
 
     fn path(&self) -> &Path {
@@ -166,22 +178,22 @@ impl Device for Uio {
 /// Keeps the pages of memory where they are, as long as the descriptor that comes back is open anywhere. Locked memory
 /// (`mlock`) stays present, but the kernel still moves its pages when it looks for contiguous memory; pages that are
 /// registered for AF_XDP are pinned.
-fn pin(memory: &SharedMemory) -> io::Result<OwnedFd> {
+fn pin(base: NonNull<u8>, len: usize) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     // SAFETY: plain data for which all zeros are valid.
     let mut register: xdp_umem_reg = unsafe { std::mem::zeroed() };
-    register.addr = memory.base().as_ptr() as u64;
-    register.len = memory.len() as u64;
+    register.addr = base.as_ptr() as u64;
+    register.len = len as u64;
     register.chunk_size = PAGE as u32;
     set_option_of(socket.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &register)?;
     Ok(socket)
 }
 
-/// Returns the physical addresses of the pages of memory.
-fn physical(memory: &SharedMemory) -> io::Result<Vec<u64>> {
+/// Returns the physical addresses of whole pages of this process.
+pub(super) fn physical(base: NonNull<u8>, len: usize) -> io::Result<Vec<u64>> {
     let map = File::open("/proc/self/pagemap")?;
-    let first = memory.base().as_ptr() as u64 / PAGE as u64;
-    let mut entries = vec![0; memory.len() / PAGE * 8];
+    let first = base.as_ptr() as u64 / PAGE as u64;
+    let mut entries = vec![0; len / PAGE * 8];
     map.read_exact_at(&mut entries, first * 8)?;
     let entries = entries
         .as_chunks::<8>()

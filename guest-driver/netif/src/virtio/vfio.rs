@@ -10,6 +10,7 @@ use std::{
         unix::fs::FileExt,
     },
     path::{Path, PathBuf},
+    ptr::NonNull,
     thread,
     time::{Duration, Instant},
 };
@@ -19,7 +20,7 @@ use libc::{c_int, c_ulong};
 use super::{
     CardAddress, Route, VirtioError,
     capabilities::Windows,
-    device::{self, Device},
+    device::{self, Device, Pin},
     layout::PAGE,
     memory::{BusAddresses, SharedMemory},
 };
@@ -40,6 +41,7 @@ const GROUP_SET_CONTAINER: c_ulong = request(4);
 const GROUP_GET_DEVICE_FD: c_ulong = request(6);
 const DEVICE_GET_REGION_INFO: c_ulong = request(8);
 const IOMMU_MAP_DMA: c_ulong = request(13);
+const IOMMU_UNMAP_DMA: c_ulong = request(14);
 
 const API_VERSION: c_int = 0;
 const TYPE1V2: c_ulong = 3;
@@ -88,6 +90,15 @@ struct Map {
     len: u32,
     flags: u32,
     process_address: u64,
+    card_address: u64,
+    size: u64,
+}
+
+/// `struct vfio_iommu_type1_dma_unmap`.
+#[repr(C)]
+struct Unmap {
+    len: u32,
+    flags: u32,
     card_address: u64,
     size: u64,
 }
@@ -248,21 +259,45 @@ impl Device for Vfio {
         self.device.write_all_at(&command.to_le_bytes(), at)
     }
 
-    fn attach(&mut self, memory: &SharedMemory) -> io::Result<BusAddresses> {
+    fn pin(&mut self, base: NonNull<u8>, len: usize) -> io::Result<(BusAddresses, Pin)> {
         let first = self.next_address;
         let map = Map {
             len: size_of::<Map>() as u32,
             flags: MAP_READ | MAP_WRITE,
-            process_address: memory.base().as_ptr() as u64,
+            process_address: base.as_ptr() as u64,
             card_address: first,
-            size: memory.len() as u64,
+            size: len as u64,
         };
-        // SAFETY: a structure of the kind that the request takes. The memory is pinned as long as the container is open, and mapped
-        // at least until the card is reset.
+        // SAFETY: a structure of the kind that the request takes. The kernel pins the memory until it is unmapped for the card, or the
+        // container closed.
         unsafe { ioctl(self.container.as_fd(), IOMMU_MAP_DMA, (&raw const map) as c_ulong)? };
-        self.next_address += memory.len() as u64;
-        let pages = (0..memory.len() / PAGE).map(|page| first + (page * PAGE) as u64);
-        Ok(BusAddresses::of_pages(pages.collect()))
+        self.next_address += len as u64;
+        let pages = (0..len / PAGE).map(|page| first + (page * PAGE) as u64);
+        let pin = Pin::Mapped {
+            address: first,
+            len: len as u64,
+        };
+        Ok((BusAddresses::of_pages(pages.collect()), pin))
+    }
+
+    fn unpin(&mut self, pin: Pin) -> io::Result<()> {
+        let Pin::Mapped { address, len } = pin else {
+            return Ok(());
+        };
+        let mut unmap = Unmap {
+            len: size_of::<Unmap>() as u32,
+            flags: 0,
+            card_address: address,
+            size: len,
+        };
+        // SAFETY: a structure of the kind that the request takes, into which the kernel writes how much it unmapped.
+        unsafe { ioctl(self.container.as_fd(), IOMMU_UNMAP_DMA, (&raw mut unmap) as c_ulong)? };
+        Ok(())
+    }
+
+    fn attach(&mut self, memory: &SharedMemory) -> io::Result<BusAddresses> {
+        // It stays mapped at least until the card is reset.
+        Ok(self.pin(memory.base(), memory.len())?.0)
     }
 
     fn path(&self) -> &Path {

@@ -1,0 +1,380 @@
+//! The two rings of a card that is wired to itself, with chains of the caller's memory.
+//!
+//! Each frame has a *slot*: the same number in both rings, which are used one after the other from 0 on, and again from
+//! 0 after the last. So the frame that comes out of the transmit chain of a slot goes into the receive chain of the same
+//! slot, which is posted before it. What does not change between two frames of a slot is written once.
+//!
+//! ```text
+//! page 0      descriptors of the receive ring, one for each slot: they name its table
+//! page 1      available and used ring of it
+//! pages 2, 3  the transmit ring, likewise
+//! pages 4 …   slots: table of the transmit chain, table of the receive chain, header, notification value, and where the
+//!             header comes back to
+//! ```
+//!
+//! What the card says is untrusted: it has to use the buffers of both rings in order, and none that it does not have.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::{
+    layout::{HEADER_LEN, PAGE, RING_SIZE_MAX},
+    memory::{BusAddresses, SharedMemory},
+    registers::QueueAddresses,
+};
+
+/// What stands before the data of each frame: as much as cards look at, so that no byte of the data is ever taken for
+/// something that concerns them.
+pub const FRAME_HEADER_LEN: usize = 64;
+/// The first bytes of it; the others are zero.
+pub type HeaderStart = [u8; 24];
+/// Pieces of the data of a frame, at most, on either side.
+pub const PIECES_MAX: usize = 6;
+/// Bytes of a notification value.
+const VALUE_LEN: u32 = 8;
+
+const DESCRIPTOR_LEN: usize = 16;
+const USED_LEN: usize = 8;
+/// Flags of a descriptor.
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+/// Flag of the available ring: the driver polls.
+const NO_INTERRUPT: u16 = 1;
+/// Flag of the used ring: the card polls.
+const NO_NOTIFY: u16 = 1;
+
+/// The parts of a slot. No two slots share a page's border.
+const TRANSMIT_TABLE: usize = 0;
+const RECEIVE_TABLE: usize = 128;
+const HEADER: usize = 256;
+const VALUE: usize = 344;
+const RETURNED: usize = 352;
+const SLOT_LEN: usize = 512;
+const SLOTS: usize = 4 * PAGE;
+/// Where the used ring begins in the page behind the descriptors.
+const USED: usize = 1024;
+/// All of a header.
+const WHOLE_HEADER: usize = HEADER_LEN + FRAME_HEADER_LEN;
+
+const _: () = assert!((PIECES_MAX + 2) * DESCRIPTOR_LEN <= RECEIVE_TABLE - TRANSMIT_TABLE);
+const _: () = assert!(HEADER + WHOLE_HEADER <= VALUE && RETURNED + WHOLE_HEADER <= SLOT_LEN);
+
+/// A part of memory, as the card knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// The first byte's address for the card.
+    pub address: u64,
+    /// Bytes, at least 1.
+    pub len: u32,
+}
+
+/// A frame: where its data is, and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct LoopFrame<'a> {
+    /// The first bytes of its header.
+    pub header: HeaderStart,
+    /// Where the data is; at most [`PIECES_MAX`].
+    pub source: &'a [Piece],
+    /// Where it goes: as many bytes.
+    pub destination: &'a [Piece],
+    /// The address of a variable for the card, and the value that it gets behind the data.
+    pub notification: Option<(u64, u64)>,
+}
+
+/// Which ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Receive,
+    Transmit,
+}
+
+impl Side {
+    const ALL: [Self; 2] = [Self::Receive, Self::Transmit];
+
+    const fn descriptors(self) -> usize {
+        match self {
+            Self::Receive => 0,
+            Self::Transmit => 2 * PAGE,
+        }
+    }
+
+    const fn available(self) -> usize {
+        self.descriptors() + PAGE
+    }
+
+    const fn used(self) -> usize {
+        self.available() + USED
+    }
+
+    const fn table(self) -> usize {
+        match self {
+            Self::Receive => RECEIVE_TABLE,
+            Self::Transmit => TRANSMIT_TABLE,
+        }
+    }
+}
+
+/// What became of frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reaped {
+    /// Frames that the card is done with.
+    pub frames: u32,
+    /// One of them did not arrive, or not whole.
+    pub failed: bool,
+}
+
+/// Both rings, driven by this process alone.
+pub(super) struct LoopRings {
+    memory: SharedMemory,
+    /// Slots, a power of two.
+    size: u16,
+    /// Frames that were posted, and those that were published.
+    posted: u16,
+    published: u16,
+    /// Frames of which the receive chain and the transmit chain were seen used.
+    received: u16,
+    sent: u16,
+    /// What the receive chains of slots get, in bytes.
+    lens: [u32; RING_SIZE_MAX as usize],
+    /// The doorbell was not rung for what was published last, and the card may have stopped polling before it saw that.
+    is_unsure: bool,
+}
+
+impl LoopRings {
+    /// Returns how many bytes rings of so many slots take.
+    pub(super) fn len(size: u16) -> usize {
+        (SLOTS + usize::from(size) * SLOT_LEN).next_multiple_of(PAGE)
+    }
+
+    /// Returns the entries of rings where a queue may have so many.
+    pub(super) fn size(size_max: u16) -> u16 {
+        1 << size_max.clamp(1, RING_SIZE_MAX).ilog2()
+    }
+
+    /// Writes what does not change into memory that is all zero, of the length that [`LoopRings::len`] says.
+    pub(super) fn new(memory: SharedMemory, size: u16, bus: &BusAddresses) -> Self {
+        assert!(size.is_power_of_two() && size <= RING_SIZE_MAX && memory.len() >= Self::len(size));
+        let rings = Self {
+            memory,
+            size,
+            posted: 0,
+            published: 0,
+            received: 0,
+            sent: 0,
+            lens: [0; RING_SIZE_MAX as usize],
+            is_unsure: false,
+        };
+        for side in Side::ALL {
+            let flags = if side == Side::Receive { WRITE } else { 0 };
+            let header = if side == Side::Receive { RETURNED } else { HEADER };
+            for slot in 0..size {
+                let at = Self::slot(slot);
+                let table = side.descriptors() + usize::from(slot) * DESCRIPTOR_LEN;
+                rings
+                    .memory
+                    .long(table)
+                    .store(bus.of(at + side.table()).to_le(), Ordering::Relaxed);
+                rings.describe(
+                    at + side.table(),
+                    bus.of(at + header),
+                    WHOLE_HEADER as u32,
+                    flags | NEXT,
+                    1,
+                );
+                let entry = side.available() + 4 + 2 * usize::from(slot);
+                rings.memory.half(entry).store(slot.to_le(), Ordering::Relaxed);
+            }
+            let available = rings.memory.half(side.available());
+            available.store(NO_INTERRUPT.to_le(), Ordering::Release);
+        }
+        for slot in 0..size {
+            // Where the transmit chain has its value, behind its last piece: the last descriptor of a table, which the others skip to.
+            let at = Self::slot(slot);
+            rings.describe(at + TRANSMIT_TABLE + Self::LAST, bus.of(at + VALUE), VALUE_LEN, 0, 0);
+        }
+        rings
+    }
+
+    /// The last descriptor of a table, and its number.
+    const LAST_NUMBER: u16 = PIECES_MAX as u16 + 1;
+    const LAST: usize = Self::LAST_NUMBER as usize * DESCRIPTOR_LEN;
+
+    const fn slot(slot: u16) -> usize {
+        SLOTS + slot as usize * SLOT_LEN
+    }
+
+    /// Where the parts of a ring are for the card.
+    pub(super) fn addresses(side: Side, bus: &BusAddresses) -> QueueAddresses {
+        QueueAddresses {
+            descriptors: bus.of(side.descriptors()),
+            available: bus.of(side.available()),
+            used: bus.of(side.used()),
+        }
+    }
+
+    #[inline]
+    fn describe(&self, at: usize, address: u64, len: u32, flags: u16, next: u16) {
+        self.memory.long(at).store(address.to_le(), Ordering::Relaxed);
+        let rest = u64::from(len) | u64::from(flags) << 32 | u64::from(next) << 48;
+        self.memory.long(at + 8).store(rest.to_le(), Ordering::Relaxed);
+    }
+
+    /// Returns how many frames can be posted now.
+    pub(super) fn room(&self) -> u16 {
+        let done = self.in_flight_of(self.received).max(self.in_flight_of(self.sent));
+        self.size - done
+    }
+
+    const fn in_flight_of(&self, done: u16) -> u16 {
+        self.posted.wrapping_sub(done)
+    }
+
+    /// Returns the number of the next frame, which wraps.
+    pub(super) const fn next_number(&self) -> u16 {
+        self.posted
+    }
+
+    /// Writes the chains of a frame, for the next [`LoopRings::publish`].
+    ///
+    /// # Panics
+    /// Without room, and for a frame of too many or no pieces.
+    #[inline]
+    pub(super) fn post(&mut self, frame: &LoopFrame<'_>) {
+        assert!(self.room() > 0 && frame.source.len() <= PIECES_MAX && frame.destination.len() <= PIECES_MAX);
+        assert!(!frame.source.is_empty() || frame.notification.is_some());
+        let slot = self.posted & (self.size - 1);
+        let at = Self::slot(slot);
+        for (number, word) in frame.header.as_chunks::<8>().0.iter().enumerate() {
+            let word = u64::from_ne_bytes(*word);
+            // Behind virtio's header, which is 4 bytes more than a multiple of 8: halves of words.
+            let at = at + HEADER + HEADER_LEN + 8 * number;
+            let [low, high] = [word as u32, (word >> 32) as u32].map(u32::to_le);
+            self.memory.word(at).store(low, Ordering::Relaxed);
+            self.memory.word(at + 4).store(high, Ordering::Relaxed);
+        }
+        let (variable, value) = frame.notification.unzip();
+        if let Some(value) = value {
+            // As the processor has it: the variable is this machine's.
+            self.memory.long(at + VALUE).store(value, Ordering::Relaxed);
+        }
+        let mut data = 0;
+        for (side, pieces, own) in [
+            (Side::Receive, frame.destination, WRITE),
+            (Side::Transmit, frame.source, 0),
+        ] {
+            let table = at + side.table();
+            let count = pieces.len() as u16;
+            data = 0;
+            for (number, piece) in (1..).zip(pieces) {
+                let (next, flag) = match variable {
+                    Some(_) if number == count => (Self::LAST_NUMBER, NEXT),
+                    None if number == count => (0, 0),
+                    _ => (number + 1, NEXT),
+                };
+                data += piece.len;
+                let descriptor = table + usize::from(number) * DESCRIPTOR_LEN;
+                self.describe(descriptor, piece.address, piece.len, own | flag, next);
+            }
+            let first = if count == 0 { Self::LAST_NUMBER } else { 1 };
+            let rest = WHOLE_HEADER as u64 | u64::from(own | NEXT) << 32 | u64::from(first) << 48;
+            self.memory.long(table + 8).store(rest.to_le(), Ordering::Relaxed);
+            if let (Side::Receive, Some(variable)) = (side, variable) {
+                self.describe(table + Self::LAST, variable, VALUE_LEN, WRITE, 0);
+            }
+            let entries = if variable.is_some() {
+                Self::LAST_NUMBER + 1
+            } else {
+                count + 1
+            };
+            let table_len = u64::from(entries) * DESCRIPTOR_LEN as u64 | u64::from(INDIRECT) << 32;
+            let descriptor = side.descriptors() + usize::from(slot) * DESCRIPTOR_LEN + 8;
+            self.memory.long(descriptor).store(table_len.to_le(), Ordering::Relaxed);
+        }
+        let notification = if variable.is_some() { VALUE_LEN } else { 0 };
+        self.lens[usize::from(slot)] = WHOLE_HEADER as u32 + data + notification;
+        self.posted = self.posted.wrapping_add(1);
+    }
+
+    /// Makes what was posted available: first the buffers, then what goes into them. Whether the doorbell of the transmit ring is
+    /// to be rung.
+    pub(super) fn publish(&mut self) -> bool {
+        if self.published == self.posted {
+            return false;
+        }
+        self.published = self.posted;
+        for side in Side::ALL {
+            let index = self.memory.half(side.available() + 2);
+            index.store(self.published.to_le(), Ordering::Release);
+        }
+        // The card says that it polls no more, then looks at the index; this side published it and now looks at the flag.
+        fence(Ordering::SeqCst);
+        let wants = self.card_sleeps();
+        self.is_unsure = !wants;
+        wants
+    }
+
+    /// Whether the doorbell is to be rung after all for what was published. To be asked now and then.
+    #[inline]
+    pub(super) fn wants_late_doorbell(&mut self) -> bool {
+        if !self.is_unsure {
+            return false;
+        }
+        let is_behind = self.used_index(Side::Transmit) != self.published;
+        let wants = is_behind && self.card_sleeps();
+        self.is_unsure = is_behind && !wants;
+        wants
+    }
+
+    #[inline]
+    fn card_sleeps(&self) -> bool {
+        let flags = self.memory.half(Side::Transmit.used()).load(Ordering::Relaxed);
+        u16::from_le(flags) & NO_NOTIFY == 0
+    }
+
+    #[inline]
+    fn used_index(&self, side: Side) -> u16 {
+        u16::from_le(self.memory.half(side.used() + 2).load(Ordering::Acquire))
+    }
+
+    /// Sees what the card is done with.
+    ///
+    /// # Errors
+    /// A sentence about the rule that the card broke: nothing that it says counts any more.
+    pub(super) fn reap(&mut self) -> Result<Reaped, &'static str> {
+        let mut failed = false;
+        let before = self.in_flight_of(self.received).max(self.in_flight_of(self.sent));
+        for side in Side::ALL {
+            let used = self.used_index(side);
+            let seen = match side {
+                Side::Receive => self.received,
+                Side::Transmit => self.sent,
+            };
+            if used.wrapping_sub(seen) > self.published.wrapping_sub(seen) {
+                return Err("it used more buffers than it has");
+            }
+            for index in 0..used.wrapping_sub(seen) {
+                let slot = seen.wrapping_add(index) & (self.size - 1);
+                let at = side.used() + 4 + usize::from(slot) * USED_LEN;
+                let word = |at: usize| u32::from_le(self.memory.word(at).load(Ordering::Relaxed));
+                if word(at) != u32::from(slot) {
+                    return Err("it used buffers in another order than it got them");
+                }
+                failed |= side == Side::Receive && word(at + 4) != self.lens[usize::from(slot)];
+            }
+            match side {
+                Side::Receive => self.received = used,
+                Side::Transmit => self.sent = used,
+            }
+        }
+        let after = self.in_flight_of(self.received).max(self.in_flight_of(self.sent));
+        Ok(Reaped {
+            frames: u32::from(before - after),
+            failed,
+        })
+    }
+
+    /// Returns how many frames the card has.
+    pub(super) fn in_flight(&self) -> u16 {
+        self.size - self.room()
+    }
+}
