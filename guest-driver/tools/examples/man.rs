@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context;
 use clap::{Arg, Command, CommandFactory};
 use clap_mangen::Man;
-use tools::{board, info, nicctl, perf};
+use tools::{board, copies, info, nicctl, perf};
 
 fn main() -> anyhow::Result<()> {
     let folder = PathBuf::from(env::args_os().nth(1).context("name the folder for the pages")?);
@@ -27,6 +27,7 @@ pub fn write_pages(folder: &Path) -> anyhow::Result<()> {
         board::hostname::Arguments::command(),
         board::peers::Arguments::command(),
         board::tune::Arguments::command(),
+        copies::Arguments::command(),
         info::Arguments::command(),
         nicctl::Arguments::command(),
         perf::Arguments::command(),

@@ -5,6 +5,7 @@
 //! tools know no protocol: messages are the business of `omx`, control frames of `firmware::control`.
 
 pub mod board;
+pub mod copies;
 pub mod info;
 pub mod nicctl;
 pub mod perf;

@@ -2,12 +2,13 @@
 
 use std::{env, path::Path, process::ExitCode};
 
-use tools::{board, info, nicctl, perf};
+use tools::{board, copies, info, nicctl, perf};
 
 /// A tool: its name, and what it does.
 type Tool = (&'static str, fn() -> ExitCode);
 
-const TOOLS: [Tool; 11] = [
+const TOOLS: [Tool; 12] = [
+    ("icopy_perf", || tools::tool!(run, "icopy_perf", copies, json)),
     ("nicctl", || tools::tool!(run, "nicctl", nicctl, json)),
     ("omx_check", || tools::tool!(run_omx, "omx_check", board::check, json)),
     ("omx_counters", || {

@@ -1,0 +1,511 @@
+//! The engine: it checks copies, cuts them into frames, and sees what the card is done with.
+
+use std::{
+    collections::VecDeque,
+    hint,
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use ether::MacAddr;
+use firmware::copy_engine::{self, CopyHeader, CopyRequest, NOTIFICATION_LEN, Notification};
+use netif::virtio::{CardAddress, LoopCard, LoopFrame, PAGE, PIECES_MAX, Piece};
+
+use crate::{
+    CacheCounters, CopyError, Memory, Use,
+    backend::Backend,
+    probe,
+    registrations::{Place, Registrations},
+};
+
+/// Bytes of one copy, at most.
+pub const COPY_LEN_MAX: usize = 1 << 30;
+/// Copies that wait until the card has room for their frames, at most.
+pub const COPIES_MAX: usize = 1024;
+/// Parts of memory that are registered at once, at most.
+pub const REGISTRATIONS_MAX: usize = 256;
+
+/// After this many frames the card may begin, while the others are being posted.
+const FIRST_FRAMES: u16 = 8;
+/// A waiting program looks at its variable so often before it looks at the clock and at the rings.
+const LOOKS: u32 = 64;
+
+/// How an engine behaves.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Without any progress for so long the card is given up; 10 s.
+    pub timeout: Duration,
+    /// Bytes of memory that stay known to the card after they were unregistered; 64 MiB.
+    pub cache_len_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(10),
+            cache_len_max: 64 << 20,
+        }
+    }
+}
+
+/// A copy of which frames are still to be posted.
+struct Copy {
+    source: Place,
+    destination: Place,
+    left: usize,
+    notification: Option<(Place, u64)>,
+}
+
+/// What an engine did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Copies that were accepted.
+    pub copies: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Notifications that were asked for.
+    pub notifications: u64,
+    /// Frames that were posted.
+    pub frames: u64,
+    /// Those that the card is done with.
+    pub frames_done: u64,
+}
+
+/// A card that is wired to itself, as an engine of copies between parts of this process's memory (M-CI1 … M-CI3).
+///
+/// Copies are done one after the other, in the order of the calls, so a copy may read what an earlier one writes, and a
+/// notification says that all before it are done, too. The card works by itself; but it has room for a limited number of frames
+/// (256, of up to 8 KiB), and what is behind that is posted with the next call of any kind.
+pub struct Engine<B: Backend = LoopCard> {
+    // Before the registrations: it is stopped before their memory is let go.
+    card: B,
+    registrations: Registrations<B::Hold>,
+    waiting: VecDeque<Copy>,
+    options: Options,
+    mac: MacAddr,
+    /// Bytes of data in a frame.
+    frame_len: usize,
+    counters: Counters,
+    /// When the card last did something, or had nothing to do.
+    progress: Instant,
+    given_up: Option<String>,
+}
+
+impl Engine {
+    /// Takes the card at `address`, which programs drive (`nicctl bind`) and which is wired to itself.
+    ///
+    /// # Errors
+    /// [`CopyError::Card`], [`CopyError::NotLoopback`].
+    pub fn open(address: CardAddress, options: &Options) -> Result<Self, CopyError> {
+        probe::check(address)?;
+        Ok(Self::with(LoopCard::open(address)?, options))
+    }
+}
+
+impl<B: Backend> Engine<B> {
+    /// An engine over a card.
+    pub fn with(card: B, options: &Options) -> Self {
+        let behind = card.frame_data_max().saturating_sub(NOTIFICATION_LEN as usize);
+        // Whole pages, so that frames begin where pages do if the copy does; and no more than a frame has pieces for.
+        let frame_len = if behind >= PAGE {
+            (behind / PAGE).min(PIECES_MAX - 1) * PAGE
+        } else {
+            behind
+        };
+        Self {
+            mac: card.mac(),
+            frame_len: frame_len.max(1),
+            card,
+            registrations: Registrations::new(options.cache_len_max),
+            waiting: VecDeque::new(),
+            options: options.clone(),
+            counters: Counters::default(),
+            progress: Instant::now(),
+            given_up: None,
+        }
+    }
+
+    /// Returns the card.
+    pub const fn card(&self) -> &B {
+        &self.card
+    }
+
+    /// Returns what was counted.
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Returns what the cache of registrations counted.
+    pub const fn cache(&self) -> CacheCounters {
+        self.registrations.counters()
+    }
+
+    /// Returns how many bytes of a copy a frame carries.
+    pub const fn frame_len(&self) -> usize {
+        self.frame_len
+    }
+
+    /// Makes memory and registers it.
+    ///
+    /// # Errors
+    /// [`CopyError::Pin`], [`CopyError::TooManyRegistrations`], [`CopyError::GivenUp`].
+    pub fn allocate(&mut self, len: usize, kind: Use) -> Result<Memory, CopyError> {
+        let fail = |source| CopyError::Pin {
+            address: 0,
+            len,
+            source,
+        };
+        let memory = Memory::new(len.max(1)).map_err(fail)?;
+        let bytes = bytes(memory.as_ptr(), memory.len());
+        self.alive()?;
+        // SAFETY: the registration keeps the memory mapped, and no Rust reference to it exists.
+        unsafe {
+            let (card, done) = (&mut self.card, self.counters.frames_done);
+            self.registrations
+                .register(card, bytes, kind, Some(memory.clone()), done)?;
+        }
+        Ok(memory)
+    }
+
+    /// Makes memory of this process known to the card: locks its pages, and looks up where they are. All but the copy itself of a
+    /// byte must be inside one registration.
+    ///
+    /// # Errors
+    /// [`CopyError::Pin`], [`CopyError::TooManyRegistrations`], [`CopyError::Replaced`], [`CopyError::GivenUp`].
+    ///
+    /// # Safety
+    /// Until it is [unregistered](Engine::unregister) or the engine is dropped, the memory stays mapped at this address; and the program
+    /// reckons with it being read and written whenever a copy that names it is under way, as by another thread: no Rust reference
+    /// to it is used meanwhile.
+    pub unsafe fn register(&mut self, first: *mut u8, len: usize, kind: Use) -> Result<(), CopyError> {
+        self.alive()?;
+        if len == 0 {
+            return Err(copy_engine::CopyError::Empty.into());
+        }
+        (first as usize).checked_add(len).ok_or(copy_engine::CopyError::Range)?;
+        // SAFETY: this function's contract.
+        unsafe {
+            let (card, done) = (&mut self.card, self.counters.frames_done);
+            self.registrations.register(card, bytes(first, len), kind, None, done)
+        }
+    }
+
+    /// Takes a registration back, with the same first byte and length; waits until the card is done with copies that touch it. The pages
+    /// stay known to the card for a while, so that registering them again is quick.
+    ///
+    /// # Errors
+    /// [`CopyError::NotRegistered`]; those of [`Engine::wait`].
+    pub fn unregister(&mut self, first: *mut u8, len: usize) -> Result<(), CopyError> {
+        let missing = CopyError::NotRegistered {
+            what: "registration",
+            address: first as usize,
+            len,
+        };
+        let Some(registration) = self.registrations.of_bytes(&bytes(first, len)) else {
+            return Err(missing);
+        };
+        if self.given_up.is_none() {
+            self.spin(|engine| Ok(!engine.registrations.is_busy(registration, engine.counters.frames_done)))?;
+        }
+        // A card that was given up touches no memory any more.
+        let done = if self.given_up.is_none() {
+            self.counters.frames_done
+        } else {
+            u64::MAX
+        };
+        self.registrations.remove(&mut self.card, registration, done);
+        Ok(())
+    }
+
+    /// Copies `len` bytes.
+    ///
+    /// # Errors
+    /// [`CopyError`] but for [`CopyError::Pin`]; nothing moves then.
+    pub fn icopy(&mut self, destination: *mut u8, source: *const u8, len: usize) -> Result<(), CopyError> {
+        self.copy((destination, source, len), Use::Program, None)
+    }
+
+    /// Copies `len` bytes, which may be 0, and then stores `value` in `variable`, whose address is a multiple of 8.
+    ///
+    /// # Errors
+    /// As [`Engine::icopy`].
+    pub fn icopy_notif(
+        &mut self,
+        destination: *mut u8,
+        source: *const u8,
+        len: usize,
+        variable: *mut u64,
+        value: u64,
+    ) -> Result<(), CopyError> {
+        self.copy((destination, source, len), Use::Program, Some((variable, value)))
+    }
+
+    /// Copies out of a receive buffer ([`Use::Receive`]).
+    ///
+    /// # Errors
+    /// As [`Engine::icopy`].
+    pub fn icopy_k2u(&mut self, destination: *mut u8, source: *const u8, len: usize) -> Result<(), CopyError> {
+        self.copy((destination, source, len), Use::Receive, None)
+    }
+
+    /// Copies out of a receive buffer, and then stores `value` in `variable`.
+    ///
+    /// # Errors
+    /// As [`Engine::icopy`].
+    pub fn icopy_k2u_notif(
+        &mut self,
+        destination: *mut u8,
+        source: *const u8,
+        len: usize,
+        variable: *mut u64,
+        value: u64,
+    ) -> Result<(), CopyError> {
+        self.copy((destination, source, len), Use::Receive, Some((variable, value)))
+    }
+
+    /// Checks a copy and begins with it.
+    fn copy(
+        &mut self,
+        (destination, source, len): (*mut u8, *const u8, usize),
+        kind: Use,
+        notification: Option<(*mut u64, u64)>,
+    ) -> Result<(), CopyError> {
+        self.alive()?;
+        if len > COPY_LEN_MAX {
+            return Err(CopyError::TooLong { len });
+        }
+        let place = |address: usize| copy_engine::Place::user(address as u64);
+        let mut request = CopyRequest::new(place(destination as usize), place(source as usize), len as u32);
+        if let Some((variable, value)) = notification {
+            request = request.notifying(Notification {
+                variable: place(variable as usize),
+                value,
+            });
+        }
+        request.checked()?;
+        let find = |what, address, len, kind| self.registrations.find(what, address, len, kind);
+        let notification = notification
+            .map(|(variable, value)| {
+                let place = find("notification variable", variable as usize, 8, Use::Program)?;
+                Ok::<_, CopyError>((place, value))
+            })
+            .transpose()?;
+        let (source, destination) = match (len, notification) {
+            // A notification alone has no data, wherever that would be.
+            (0, Some((variable, _))) => (variable, variable),
+            _ => (
+                find("source", source as usize, len, kind)?,
+                find("destination", destination as usize, len, Use::Program)?,
+            ),
+        };
+        self.progress()?;
+        if self.waiting.len() >= COPIES_MAX {
+            return Err(copy_engine::CopyError::QueueFull.into());
+        }
+        for place in [source, destination] {
+            self.registrations.begin(place);
+        }
+        if let Some((variable, _)) = notification {
+            self.registrations.begin(variable);
+            self.counters.notifications += 1;
+        }
+        self.counters.copies += 1;
+        self.counters.bytes += len as u64;
+        self.waiting.push_back(Copy {
+            source,
+            destination,
+            left: len,
+            notification,
+        });
+        self.post();
+        Ok(())
+    }
+
+    /// Posts frames as long as there is room.
+    fn post(&mut self) {
+        let mut unpublished = 0;
+        let mut room = self.card.room();
+        while room > 0
+            && let Some(copy) = self.waiting.front_mut()
+        {
+            let (source, destination) = (
+                self.registrations.runs(copy.source),
+                self.registrations.runs(copy.destination),
+            );
+            let len = copy.left.min(self.frame_len) as u32;
+            let is_last = copy.left == len as usize;
+            let notification = copy.notification.filter(|_| is_last);
+            let mut pieces = [[Piece::default(); PIECES_MAX]; 2];
+            let counts = [
+                source.take(&mut copy.source.cursor, len, &mut pieces[0]),
+                destination.take(&mut copy.destination.cursor, len, &mut pieces[1]),
+            ];
+            let header = CopyHeader {
+                notifies: notification.is_some(),
+                index: self.card.next_number(),
+            };
+            let frame = LoopFrame {
+                header: header.encode(self.mac),
+                source: &pieces[0][..counts[0]],
+                destination: &pieces[1][..counts[1]],
+                notification: notification.map(|(variable, value)| (self.registrations.address(variable), value)),
+            };
+            // SAFETY: all of it is in registered memory (`Engine::copy` found it there), which is not let go before the frame is done
+            // (`is_busy`, `is_idle`), nor before the card is stopped (the order of the fields). Both sides took `len` bytes.
+            unsafe { self.card.post(&frame) };
+            copy.left -= len as usize;
+            self.counters.frames += 1;
+            room -= 1;
+            unpublished += 1;
+            if is_last && let Some(done) = self.waiting.pop_front() {
+                self.all_posted(&done);
+            }
+            if unpublished == FIRST_FRAMES {
+                self.card.publish();
+            }
+        }
+        if unpublished > 0 {
+            self.card.publish();
+        }
+    }
+
+    fn all_posted(&mut self, copy: &Copy) {
+        let frame = self.counters.frames;
+        for place in [
+            Some(copy.source),
+            Some(copy.destination),
+            copy.notification.map(|(variable, _)| variable),
+        ] {
+            if let Some(place) = place {
+                self.registrations.posted(place, frame);
+            }
+        }
+    }
+
+    fn alive(&self) -> Result<(), CopyError> {
+        match &self.given_up {
+            Some(why) => Err(CopyError::GivenUp { why: why.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops the card for good.
+    #[cold]
+    fn give_up(&mut self, error: CopyError) -> CopyError {
+        self.card.stop();
+        self.waiting.clear();
+        self.given_up = Some(error.to_string());
+        error
+    }
+
+    /// Sees what the card is done with, and posts what waits. Every other call does so, too; a program that makes none for a long time
+    /// calls this if its copies are longer than the rings.
+    ///
+    /// # Errors
+    /// [`CopyError::Card`], [`CopyError::Lost`], [`CopyError::Stalled`], [`CopyError::GivenUp`].
+    pub fn progress(&mut self) -> Result<(), CopyError> {
+        self.alive()?;
+        let idle = self.counters.frames_done == self.counters.frames;
+        if idle && self.waiting.is_empty() {
+            self.progress = Instant::now();
+            return Ok(());
+        }
+        let reaped = match self.card.reap() {
+            Ok(reaped) => reaped,
+            Err(error) => return Err(self.give_up(error.into())),
+        };
+        if reaped.failed {
+            return Err(self.give_up(CopyError::Lost));
+        }
+        if reaped.frames > 0 {
+            self.counters.frames_done += u64::from(reaped.frames);
+            self.progress = Instant::now();
+            self.post();
+        } else if self.progress.elapsed() > self.options.timeout {
+            let after = self.options.timeout;
+            return Err(self.give_up(CopyError::Stalled { after }));
+        }
+        Ok(())
+    }
+
+    /// Whether `variable` has `value`: all copies up to the one that was to store it there are done.
+    ///
+    /// # Errors
+    /// [`CopyError::NotRegistered`], [`CopyError::WrongUse`]; those of [`Engine::progress`].
+    pub fn test(&mut self, variable: *const u64, value: u64) -> Result<bool, CopyError> {
+        let what = "notification variable";
+        self.registrations.find(what, variable as usize, 8, Use::Program)?;
+        if !(variable as usize).is_multiple_of(8) {
+            return Err(copy_engine::CopyError::Misaligned.into());
+        }
+        if look(variable) == value {
+            return Ok(true);
+        }
+        self.progress()?;
+        Ok(look(variable) == value)
+    }
+
+    /// Waits until `variable` has `value`.
+    ///
+    /// # Errors
+    /// As [`Engine::test`]; [`CopyError::Refused`] with [`copy_engine::CopyError::Empty`] if all copies are done and it has not.
+    pub fn wait(&mut self, variable: *const u64, value: u64) -> Result<(), CopyError> {
+        self.spin(|engine| {
+            if engine.test(variable, value)? {
+                return Ok(true);
+            }
+            if engine.is_idle() && look(variable) != value {
+                // Nothing is under way that could store it.
+                return Err(copy_engine::CopyError::Empty.into());
+            }
+            for _ in 0..LOOKS {
+                if look(variable) == value {
+                    return Ok(true);
+                }
+                hint::spin_loop();
+            }
+            Ok(false)
+        })
+    }
+
+    /// Whether the card is done with all copies.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.counters.frames_done == self.counters.frames
+    }
+
+    /// Waits until all copies are done.
+    ///
+    /// # Errors
+    /// Those of [`Engine::progress`].
+    pub fn finish(&mut self) -> Result<(), CopyError> {
+        self.spin(|engine| Ok(engine.is_idle()))
+    }
+
+    fn spin(&mut self, mut is_done: impl FnMut(&mut Self) -> Result<bool, CopyError>) -> Result<(), CopyError> {
+        while !is_done(self)? {
+            self.progress()?;
+            hint::spin_loop();
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Drop for Engine<B> {
+    fn drop(&mut self) {
+        self.card.stop();
+    }
+}
+
+fn bytes(first: *mut u8, len: usize) -> Range<usize> {
+    let first = first as usize;
+    first..first.saturating_add(len)
+}
+
+/// Looks at a notification variable.
+#[inline]
+fn look(variable: *const u64) -> u64 {
+    // SAFETY: aligned, and inside registered memory, which is mapped (`test` checks both before the first look).
+    unsafe { AtomicU64::from_ptr(variable.cast_mut()) }.load(Ordering::Acquire)
+}
