@@ -8,13 +8,15 @@ use std::{
 };
 
 /// Crates with a README of one page.
-const CRATES: [&str; 22] = [
+const CRATES: [&str; 24] = [
     "fabric",
     "fabric/ether",
     "fabric/settings",
     "firmware",
     "guest-driver/authority",
     "guest-driver/card-control",
+    "guest-driver/icopy",
+    "guest-driver/icopy-abi",
     "guest-driver/lci",
     "guest-driver/lci-abi",
     "guest-driver/lci-port",

@@ -27,7 +27,7 @@ pub const COPIES_MAX: usize = 1024;
 pub const REGISTRATIONS_MAX: usize = 256;
 
 /// After this many frames the card may begin, while the others are being posted.
-const FIRST_FRAMES: u16 = 8;
+const FIRST_FRAMES: u16 = 4;
 /// A waiting program looks at its variable so often before it looks at the clock and at the rings.
 const LOOKS: u32 = 64;
 
@@ -67,6 +67,8 @@ pub struct Counters {
     pub bytes: u64,
     /// Notifications that were asked for.
     pub notifications: u64,
+    /// Pieces of memory that the frames consist of, on both sides.
+    pub pieces: u64,
     /// Frames that were posted.
     pub frames: u64,
     /// Those that the card is done with.
@@ -357,6 +359,7 @@ impl<B: Backend> Engine<B> {
             unsafe { self.card.post(&frame) };
             copy.left -= len as usize;
             self.counters.frames += 1;
+            self.counters.pieces += (counts[0] + counts[1]) as u64;
             room -= 1;
             unpublished += 1;
             if is_last && let Some(done) = self.waiting.pop_front() {

@@ -351,7 +351,7 @@ pub struct NicFile {
     /// Pairs of receive and transmit queue (1 to 16; default 1).
     #[schemars(with = "Option<u16>")]
     pub queue_pairs: Option<Spanned<i64>>,
-    /// Largest IP packet in bytes (68 to 9000; default 1500).
+    /// Largest IP packet in bytes (68 to 9000, with `loopback` to 65535; default 1500).
     #[schemars(with = "Option<u32>")]
     pub mtu: Option<Spanned<i64>>,
     /// Checksum and segmentation offloads (default true). `false` for a guest that loads XDP programs.

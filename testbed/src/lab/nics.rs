@@ -95,7 +95,7 @@ impl Nics<'_> {
         let address6 = nic_address6(nic, node, (domain, address), domains, problems);
         let queue_pairs = queue_pairs(self.file, nic, problems);
         let mtu = nic.mtu.as_ref().or(defaults.nic.mtu.as_ref());
-        let mtu = mtu.map_or(1500, |mtu| settings::mtu_within(mtu, problems));
+        let mtu = mtu.map_or(1500, |mtu| settings::mtu_of_nic(mtu, nic, problems));
         let mut link = cable(self.file, nic, place * NICS_MAX + nic_index, problems);
         let loopback = settings::loopback(nic, queue_pairs, problems);
         if loopback {

@@ -24,6 +24,8 @@ pub const DMA_PARALLELISM_MAX: u32 = 16;
 pub const FRAMES_MAX: u32 = firmware::coalescing::FRAMES_MAX_MAX;
 /// Range of the MTU, from what IPv4 requires of every link to the largest that the card supports.
 pub const MTU_RANGE: RangeInclusive<u32> = 68..=9000;
+/// MTUs of NICs that are connected to themselves.
+const LOOPBACK_MTU_RANGE: RangeInclusive<u32> = 68..=vnicd_protocol::LOOPBACK_MTU_MAX;
 
 const LINK_DELAY: &str = "a link delay";
 const JITTER: &str = "a jitter";
@@ -131,15 +133,25 @@ pub(super) fn within<T: TryFrom<i64> + PartialOrd + Copy>(
     *range.start()
 }
 
-pub(super) fn mtu_within(value: &Spanned<i64>, problems: &mut Problems) -> u32 {
-    let (min, max) = (MTU_RANGE.start(), MTU_RANGE.end());
+/// Checks the MTU of a NIC, which may be longer where there is neither a switch nor a link.
+pub(super) fn mtu_of_nic(value: &Spanned<i64>, nic: &NicFile, problems: &mut Problems) -> u32 {
+    let range = if nic.is_loopback() {
+        &LOOPBACK_MTU_RANGE
+    } else {
+        &MTU_RANGE
+    };
+    mtu_within(value, range, problems)
+}
+
+fn mtu_within(value: &Spanned<i64>, range: &RangeInclusive<u32>, problems: &mut Problems) -> u32 {
+    let (min, max) = (range.start(), range.end());
     let mistake = |mtu| {
         (
             format!("an MTU of {mtu} bytes is not possible"),
             format!("from {min} to {max}; 1500 is usual, 9000 are jumbo frames"),
         )
     };
-    within(value, &MTU_RANGE, mistake, problems)
+    within(value, range, mistake, problems)
 }
 
 pub(super) fn coalescing(
@@ -305,7 +317,7 @@ fn link_change(layer: &LinkFile, problems: &mut Problems) -> LinkChange {
     if let Some(loss) = layer.loss {
         loss.set(&mut change);
     }
-    change.mtu = layer.mtu.as_ref().map(|mtu| mtu_within(mtu, problems));
+    change.mtu = layer.mtu.as_ref().map(|mtu| mtu_within(mtu, &MTU_RANGE, problems));
     change.loss_every = layer.loss_every.as_ref().map(|every| {
         let mistake = |every| {
             (

@@ -5,6 +5,7 @@
 mod bypass;
 mod cards;
 mod commands;
+mod copies;
 mod counts;
 mod demo;
 mod killed;

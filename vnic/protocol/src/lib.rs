@@ -44,6 +44,8 @@ pub const QUEUE_PAIRS_MAX: u16 = 16;
 
 /// Largest MTU of a port, as on real cards.
 pub const MTU_MAX: u32 = 9000;
+/// Largest MTU of a port that is connected to itself, in bytes: its frames cross no switch and no link.
+pub const LOOPBACK_MTU_MAX: u32 = 65_535;
 
 /// Smallest MTU that IPv4 allows.
 pub const MTU_MIN: u32 = 68;

@@ -28,7 +28,7 @@ pub const FRAME_HEADER_LEN: usize = 64;
 /// The first bytes of it; the others are zero.
 pub type HeaderStart = [u8; 24];
 /// Pieces of the data of a frame, at most, on either side.
-pub const PIECES_MAX: usize = 6;
+pub const PIECES_MAX: usize = 16;
 /// Bytes of a notification value.
 const VALUE_LEN: u32 = 8;
 
@@ -45,11 +45,11 @@ const NO_NOTIFY: u16 = 1;
 
 /// The parts of a slot. No two slots share a page's border.
 const TRANSMIT_TABLE: usize = 0;
-const RECEIVE_TABLE: usize = 128;
-const HEADER: usize = 256;
-const VALUE: usize = 344;
-const RETURNED: usize = 352;
-const SLOT_LEN: usize = 512;
+const RECEIVE_TABLE: usize = 320;
+const HEADER: usize = 640;
+const VALUE: usize = 720;
+const RETURNED: usize = 728;
+const SLOT_LEN: usize = 1024;
 const SLOTS: usize = 4 * PAGE;
 /// Where the used ring begins in the page behind the descriptors.
 const USED: usize = 1024;
@@ -134,6 +134,8 @@ pub(super) struct LoopRings {
     /// Frames of which the receive chain and the transmit chain were seen used.
     received: u16,
     sent: u16,
+    /// Where the notification values of slots are for the card.
+    values: Vec<u64>,
     /// What the receive chains of slots get, in bytes.
     lens: [u32; RING_SIZE_MAX as usize],
     /// The doorbell was not rung for what was published last, and the card may have stopped polling before it saw that.
@@ -161,11 +163,11 @@ impl LoopRings {
             published: 0,
             received: 0,
             sent: 0,
+            values: (0..size).map(|slot| bus.of(Self::slot(slot) + VALUE)).collect(),
             lens: [0; RING_SIZE_MAX as usize],
             is_unsure: false,
         };
         for side in Side::ALL {
-            let flags = if side == Side::Receive { WRITE } else { 0 };
             let header = if side == Side::Receive { RETURNED } else { HEADER };
             for slot in 0..size {
                 let at = Self::slot(slot);
@@ -174,30 +176,16 @@ impl LoopRings {
                     .memory
                     .long(table)
                     .store(bus.of(at + side.table()).to_le(), Ordering::Relaxed);
-                rings.describe(
-                    at + side.table(),
-                    bus.of(at + header),
-                    WHOLE_HEADER as u32,
-                    flags | NEXT,
-                    1,
-                );
+                let first = rings.memory.long(at + side.table());
+                first.store(bus.of(at + header).to_le(), Ordering::Relaxed);
                 let entry = side.available() + 4 + 2 * usize::from(slot);
                 rings.memory.half(entry).store(slot.to_le(), Ordering::Relaxed);
             }
             let available = rings.memory.half(side.available());
             available.store(NO_INTERRUPT.to_le(), Ordering::Release);
         }
-        for slot in 0..size {
-            // Where the transmit chain has its value, behind its last piece: the last descriptor of a table, which the others skip to.
-            let at = Self::slot(slot);
-            rings.describe(at + TRANSMIT_TABLE + Self::LAST, bus.of(at + VALUE), VALUE_LEN, 0, 0);
-        }
         rings
     }
-
-    /// The last descriptor of a table, and its number.
-    const LAST_NUMBER: u16 = PIECES_MAX as u16 + 1;
-    const LAST: usize = Self::LAST_NUMBER as usize * DESCRIPTOR_LEN;
 
     const fn slot(slot: u16) -> usize {
         SLOTS + slot as usize * SLOT_LEN
@@ -212,11 +200,27 @@ impl LoopRings {
         }
     }
 
+    /// Writes the table of a chain behind the address of its header, and returns how many descriptors it has.
     #[inline]
-    fn describe(&self, at: usize, address: u64, len: u32, flags: u16, next: u16) {
-        self.memory.long(at).store(address.to_le(), Ordering::Relaxed);
-        let rest = u64::from(len) | u64::from(flags) << 32 | u64::from(next) << 48;
-        self.memory.long(at + 8).store(rest.to_le(), Ordering::Relaxed);
+    fn write_table(&self, table: usize, pieces: &[Piece], own: u16, last: Option<u64>) -> u16 {
+        let count = pieces.len() + usize::from(last.is_some());
+        let rest = |len: u32, number: usize| {
+            let flags = if number < count { own | NEXT } else { own };
+            (u64::from(len) | u64::from(flags) << 32 | (number as u64 + 1) << 48).to_le()
+        };
+        let mut words = [0; 2 * (PIECES_MAX + 2)];
+        words[1] = rest(WHOLE_HEADER as u32, 0);
+        for (number, (words, piece)) in (1..).zip(words[2..].chunks_exact_mut(2).zip(pieces)) {
+            words[0] = piece.address.to_le();
+            words[1] = rest(piece.len, number);
+        }
+        if let Some(address) = last {
+            words[2 * count] = address.to_le();
+            words[2 * count + 1] = rest(VALUE_LEN, count);
+        }
+        // SAFETY: the slot is this side's until its frame is posted, so that the card does not read the table.
+        unsafe { self.memory.write_longs(table + 8, &words[1..2 * count + 2]) };
+        count as u16 + 1
     }
 
     /// Returns how many frames can be posted now.
@@ -244,52 +248,24 @@ impl LoopRings {
         assert!(!frame.source.is_empty() || frame.notification.is_some());
         let slot = self.posted & (self.size - 1);
         let at = Self::slot(slot);
-        for (number, word) in frame.header.as_chunks::<8>().0.iter().enumerate() {
-            let word = u64::from_ne_bytes(*word);
-            // Behind virtio's header, which is 4 bytes more than a multiple of 8: halves of words.
-            let at = at + HEADER + HEADER_LEN + 8 * number;
-            let [low, high] = [word as u32, (word >> 32) as u32].map(u32::to_le);
-            self.memory.word(at).store(low, Ordering::Relaxed);
-            self.memory.word(at + 4).store(high, Ordering::Relaxed);
-        }
+        // SAFETY: the slot is this side's until its frame is posted.
+        unsafe { self.memory.write(at + HEADER + HEADER_LEN, &frame.header) };
         let (variable, value) = frame.notification.unzip();
         if let Some(value) = value {
             // As the processor has it: the variable is this machine's.
             self.memory.long(at + VALUE).store(value, Ordering::Relaxed);
         }
-        let mut data = 0;
-        for (side, pieces, own) in [
-            (Side::Receive, frame.destination, WRITE),
-            (Side::Transmit, frame.source, 0),
+        let value = variable.map(|_| self.values[usize::from(slot)]);
+        for (side, pieces, own, last) in [
+            (Side::Receive, frame.destination, WRITE, variable),
+            (Side::Transmit, frame.source, 0, value),
         ] {
-            let table = at + side.table();
-            let count = pieces.len() as u16;
-            data = 0;
-            for (number, piece) in (1..).zip(pieces) {
-                let (next, flag) = match variable {
-                    Some(_) if number == count => (Self::LAST_NUMBER, NEXT),
-                    None if number == count => (0, 0),
-                    _ => (number + 1, NEXT),
-                };
-                data += piece.len;
-                let descriptor = table + usize::from(number) * DESCRIPTOR_LEN;
-                self.describe(descriptor, piece.address, piece.len, own | flag, next);
-            }
-            let first = if count == 0 { Self::LAST_NUMBER } else { 1 };
-            let rest = WHOLE_HEADER as u64 | u64::from(own | NEXT) << 32 | u64::from(first) << 48;
-            self.memory.long(table + 8).store(rest.to_le(), Ordering::Relaxed);
-            if let (Side::Receive, Some(variable)) = (side, variable) {
-                self.describe(table + Self::LAST, variable, VALUE_LEN, WRITE, 0);
-            }
-            let entries = if variable.is_some() {
-                Self::LAST_NUMBER + 1
-            } else {
-                count + 1
-            };
+            let entries = self.write_table(at + side.table(), pieces, own, last);
             let table_len = u64::from(entries) * DESCRIPTOR_LEN as u64 | u64::from(INDIRECT) << 32;
             let descriptor = side.descriptors() + usize::from(slot) * DESCRIPTOR_LEN + 8;
             self.memory.long(descriptor).store(table_len.to_le(), Ordering::Relaxed);
         }
+        let data: u32 = frame.destination.iter().map(|piece| piece.len).sum();
         let notification = if variable.is_some() { VALUE_LEN } else { 0 };
         self.lens[usize::from(slot)] = WHOLE_HEADER as u32 + data + notification;
         self.posted = self.posted.wrapping_add(1);

@@ -104,6 +104,25 @@ impl SharedMemory {
         unsafe { std::slice::from_raw_parts(self.mapping.base().as_ptr().add(offset), len) }
     }
 
+    /// Writes words, as they are.
+    ///
+    /// # Safety
+    /// As [`SharedMemory::write`].
+    #[inline]
+    pub(super) unsafe fn write_longs(&self, offset: usize, words: &[u64]) {
+        assert!(
+            offset.is_multiple_of(8)
+                && offset
+                    .checked_add(size_of_val(words))
+                    .is_some_and(|end| end <= self.len)
+        );
+        // SAFETY: inside the mapping and aligned, as was just checked, and memory of this process's own does not overlap it.
+        unsafe {
+            let at = self.mapping.base().add(offset).cast::<u64>();
+            std::ptr::copy_nonoverlapping(words.as_ptr(), at.as_ptr(), words.len());
+        }
+    }
+
     /// Writes into a slot.
     ///
     /// # Safety

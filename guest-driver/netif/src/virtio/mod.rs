@@ -21,6 +21,8 @@ mod facts;
 mod layout;
 mod loop_card;
 mod loop_ring;
+#[cfg(test)]
+mod loop_tests;
 mod memory;
 #[cfg(test)]
 mod model;

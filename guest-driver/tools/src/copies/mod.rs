@@ -54,6 +54,8 @@ struct Measured {
     notified_ns: u64,
     /// Frames that each copy was cut into.
     frames: u64,
+    /// Pieces of memory on both sides of each copy: pages, or several that follow each other.
+    pieces: u64,
 }
 
 impl fmt::Display for Measured {
@@ -62,14 +64,15 @@ impl fmt::Display for Measured {
         let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         write!(
             f,
-            "{} bytes: memcpy {:.1} µs; icopy {:.1} µs of the processor ({:.3} ×), notified after {:.1} µs ({:.3} ×), {} frames",
+            "{} bytes: memcpy {:.1} µs; icopy {:.1} µs of the processor ({:.3} ×), notified after {:.1} µs ({:.3} ×), {} frames, {} pieces",
             self.bytes,
             us(self.memcpy_cpu_ns),
             us(self.icopy_cpu_ns),
             ratio(self.icopy_cpu_ns, self.memcpy_cpu_ns),
             us(self.notified_ns),
             ratio(self.notified_ns, self.memcpy_ns),
-            self.frames
+            self.frames,
+            self.pieces
         )
     }
 }
@@ -171,7 +174,8 @@ fn measure(engine: &mut Engine, bytes: usize, rounds: u32) -> anyhow::Result<Mea
         asked_cpu.push(asked + (processor_time() - begin_cpu));
         buffers.check().with_context(|| format!("round {round}"))?;
     }
-    let frames = (engine.counters().frames - before.frames) / u64::from(rounds);
+    let after = engine.counters();
+    let each = |of: fn(&icopy::Counters) -> u64| (of(&after) - of(&before)) / u64::from(rounds);
     for memory in [buffers.source, buffers.destination, notification] {
         engine.unregister(memory.as_ptr(), memory.len())?;
     }
@@ -182,6 +186,7 @@ fn measure(engine: &mut Engine, bytes: usize, rounds: u32) -> anyhow::Result<Mea
         memcpy_ns: median_ns(copied),
         icopy_cpu_ns: median_ns(asked_cpu),
         notified_ns: median_ns(notified),
-        frames,
+        frames: each(|counters| counters.frames),
+        pieces: each(|counters| counters.pieces),
     })
 }

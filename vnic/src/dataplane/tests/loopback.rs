@@ -1,5 +1,7 @@
 //! A card that is connected to itself, in virtual time (`papers.md` M-CI1).
 
+use firmware::copy_engine::{COPY_HEADER_LEN, COPY_HEADER_START, CopyHeader};
+
 use crate::dataplane::WAIT_NS_MAX;
 use crate::dataplane::rig::{ALL_FEATURES, RING, Rig, frame};
 
@@ -109,4 +111,81 @@ fn a_loopback_card_is_in_no_group_whoever_asks() {
         assert_eq!(refused, Err(firmware::control::GroupRefusal::Loopback));
     }
     assert!(rig.plane.cards()[1].settings().groups.is_empty());
+}
+
+/// A frame of a program's copy: data, and a notification value.
+fn copy(index: u16, data: &[u8], value: Option<u64>) -> Vec<u8> {
+    let header = CopyHeader {
+        notifies: value.is_some(),
+        index,
+    };
+    let mut frame = vec![0; COPY_HEADER_LEN];
+    frame[..COPY_HEADER_START].copy_from_slice(&header.encode(ether::MacAddr([2, 0, 0, 0, 0, 1])));
+    frame.extend_from_slice(data);
+    frame.extend(value.iter().flat_map(|value| value.to_ne_bytes()));
+    frame
+}
+
+#[test]
+fn m_ci2_a_copy_with_a_notification_arrives_with_it_and_is_counted_as_one() {
+    let mut rig = loopback();
+    let data: Vec<u8> = (0..1000u16).map(|at| at as u8).collect();
+    let sent = [
+        copy(0, &data, None),
+        copy(1, &data[..1], Some(7)),
+        copy(2, &[], Some(8)),
+        // What looks like a control frame, or a frame between cards, as data.
+        copy(3, &frame(7, 1, 100, 0), Some(9)),
+    ];
+    for (index, frame) in (0..).zip(&sent) {
+        rig.send(1, index, frame);
+    }
+    rig.settle();
+    let received: Vec<_> = rig.received(1).into_iter().map(|(_, frame)| frame).collect();
+    assert_eq!(received, sent);
+    assert_eq!((copies(&rig, "submitted"), copies(&rig, "completed")), (4, 4));
+    assert_eq!(copies(&rig, "notifications"), 3);
+    assert_eq!(copies(&rig, "moved_bytes"), 1000 + 1 + 100, "data alone");
+    // A header that promises a notification for which there is no room is a copy of what is there.
+    rig.send(1, 4, &copy(4, &[1, 2, 3], None));
+    let mut short = copy(5, &[1, 2, 3], None);
+    short[17] = 1;
+    rig.send(1, 5, &short);
+    rig.settle();
+    assert_eq!(copies(&rig, "notifications"), 3);
+    assert_eq!((copies(&rig, "submitted"), copies(&rig, "completed")), (6, 6));
+}
+
+#[test]
+fn m_ci1_a_copy_goes_into_the_buffer_that_it_is_for_or_nowhere() {
+    let mut rig = loopback();
+    let frame = |index: u16| copy(index, &[index as u8; 40], Some(index.into()));
+    rig.send(1, 0, &frame(0));
+    rig.settle();
+    // It comes a second time: a vnicd was killed before it gave its chain back.
+    rig.send(1, 1, &frame(0));
+    rig.send(1, 2, &frame(1));
+    rig.settle();
+    assert_eq!(rig.completed(1), 3);
+    assert_eq!(rig.received_or_empty(1), [frame(0), frame(1)]);
+    assert_eq!(copies(&rig, "completed"), 2);
+    // Frames 2 and 3 were lost: their buffers come back empty, and 4 finds its own.
+    rig.send(1, 3, &frame(4));
+    rig.settle();
+    assert_eq!(rig.received_or_empty(1), [vec![], vec![], frame(4)]);
+    assert_eq!(copies(&rig, "completed"), 3);
+    // One that names a buffer that was never posted goes nowhere; the next one does.
+    rig.send(1, 4, &frame(5 + RING));
+    rig.send(1, 5, &frame(u16::MAX / 2));
+    rig.send(1, 6, &frame(5));
+    rig.settle();
+    assert_eq!(rig.received_or_empty(1), [frame(5)]);
+    assert_eq!(rig.stats(1).rx.dropped["no_buffer"], 2);
+    assert_eq!(copies(&rig, "failed"), 2);
+    // All numbers, over the wrap of 16 bits.
+    for index in 6..=66_000u32 {
+        rig.send(1, index as u16 % RING, &frame(index as u16));
+        rig.settle();
+        assert_eq!(rig.received_or_empty(1), [frame(index as u16)]);
+    }
 }
