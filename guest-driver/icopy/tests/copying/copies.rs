@@ -138,7 +138,7 @@ fn m_ci3_receive_buffers_are_copied_from_by_the_calls_for_them_alone() {
         engine.icopy_notif(to.at(0), ring.at(0), 1, flag.variable(0), 1),
         engine.icopy_k2u(to.at(0), to.at(100), 1),
         engine.icopy_k2u(ring.at(0), ring.at(100), 1),
-        engine.icopy_k2u_notif(to.at(0), ring.at(0), 1, ring.variable(0), 1),
+        engine.icopy_k2u_notif(to.at(0), ring.at(0), 1, ring.variable(8), 1),
     ] {
         assert!(matches!(wrong, Err(CopyError::WrongUse { .. })), "{wrong:?}");
     }
