@@ -39,6 +39,8 @@ pub trait Backend {
     unsafe fn post(&mut self, frame: &LoopFrame<'_>);
     /// Lets the card begin.
     fn publish(&mut self);
+    /// Tells the card again that there is work.
+    fn remind(&mut self);
     /// Sees what the card is done with.
     ///
     /// # Errors
@@ -87,6 +89,10 @@ impl Backend for LoopCard {
 
     fn publish(&mut self) {
         self.publish();
+    }
+
+    fn remind(&mut self) {
+        self.remind();
     }
 
     fn reap(&mut self) -> Result<Reaped, VirtioError> {

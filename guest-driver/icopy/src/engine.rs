@@ -28,6 +28,8 @@ pub const REGISTRATIONS_MAX: usize = 256;
 
 /// After this many frames the card may begin, while the others are being posted.
 const FIRST_FRAMES: u16 = 4;
+/// A card that has done nothing for so long is told again that there is work.
+const REMINDER_INTERVAL: Duration = Duration::from_millis(20);
 /// A waiting program looks at its variable so often before it looks at the clock and at the rings.
 const LOOKS: u32 = 64;
 
@@ -92,6 +94,8 @@ pub struct Engine<B: Backend = LoopCard> {
     counters: Counters,
     /// When the card last did something, or had nothing to do.
     progress: Instant,
+    /// How often it was reminded since.
+    reminders: u32,
     given_up: Option<String>,
 }
 
@@ -125,6 +129,7 @@ impl<B: Backend> Engine<B> {
             options: options.clone(),
             counters: Counters::default(),
             progress: Instant::now(),
+            reminders: 0,
             given_up: None,
         }
     }
@@ -412,7 +417,7 @@ impl<B: Backend> Engine<B> {
         self.alive()?;
         let idle = self.counters.frames_done == self.counters.frames;
         if idle && self.waiting.is_empty() {
-            self.progress = Instant::now();
+            self.has_progress();
             return Ok(());
         }
         let reaped = match self.card.reap() {
@@ -424,11 +429,30 @@ impl<B: Backend> Engine<B> {
         }
         if reaped.frames > 0 {
             self.counters.frames_done += u64::from(reaped.frames);
-            self.progress = Instant::now();
+            self.has_progress();
             self.post();
-        } else if self.progress.elapsed() > self.options.timeout {
+        } else {
+            self.wait_on()?;
+        }
+        Ok(())
+    }
+
+    fn has_progress(&mut self) {
+        self.progress = Instant::now();
+        self.reminders = 0;
+    }
+
+    /// The card has done nothing since the last look.
+    fn wait_on(&mut self) -> Result<(), CopyError> {
+        let quiet = self.progress.elapsed();
+        if quiet > self.options.timeout {
             let after = self.options.timeout;
             return Err(self.give_up(CopyError::Stalled { after }));
+        }
+        // Nothing else tells a card that was started again in the middle of a copy.
+        if quiet > REMINDER_INTERVAL * (self.reminders + 1) {
+            self.reminders += 1;
+            self.card.remind();
         }
         Ok(())
     }

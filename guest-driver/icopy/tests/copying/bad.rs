@@ -90,6 +90,18 @@ fn after(fail: impl FnOnce(&mut crate::model::State)) -> CopyError {
 }
 
 #[test]
+fn m_ci2_a_card_that_was_started_again_is_told_that_there_is_work() {
+    let (mut engine, card) = engine(8950, 256);
+    let [from, to, flag] = [PAGE, PAGE, 8].map(|len| engine.allocate(len, Use::Program).unwrap());
+    engine
+        .icopy_notif(to.at(0), from.at(0), PAGE, flag.variable(0), 1)
+        .unwrap();
+    card.borrow_mut().wakes_up = true;
+    engine.wait(flag.variable(0), 1).unwrap();
+    assert_eq!(card.borrow().reminders, 1);
+}
+
+#[test]
 fn m_ci2_a_card_that_loses_a_copy_breaks_a_rule_or_is_silent_is_given_up_with_a_sentence() {
     let error = after(|card| (card.loses, card.done) = (true, 0));
     assert!(matches!(error, CopyError::Lost), "{error}");

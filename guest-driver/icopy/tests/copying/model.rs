@@ -36,6 +36,9 @@ pub struct State {
     pub loses: bool,
     pub breaks: bool,
     pub stopped: bool,
+    /// A reminder makes it do what it has.
+    pub wakes_up: bool,
+    pub reminders: u32,
     /// What `physical_pages` adds to every page: other memory was mapped there.
     pub generation: u64,
     /// The privilege to see physical pages.
@@ -215,6 +218,15 @@ impl Backend for Model {
     fn publish(&mut self) {
         let mut state = self.state.borrow_mut();
         state.published = state.posted.len();
+    }
+
+    fn remind(&mut self) {
+        let mut state = self.state.borrow_mut();
+        state.reminders += 1;
+        if state.wakes_up {
+            drop(state);
+            while self.state.borrow_mut().step() {}
+        }
     }
 
     fn reap(&mut self) -> Result<Reaped, VirtioError> {

@@ -181,6 +181,14 @@ impl LoopCard {
         }
     }
 
+    /// Rings both doorbells, whether or not the card asks for that: what emulates it may have been started again, and would not
+    /// know that there is work. For a program that has seen no progress for a while.
+    pub fn remind(&mut self) {
+        for (which, queue) in [(0, 0), (1, 1)] {
+            self.doorbells.ring(which, queue);
+        }
+    }
+
     /// Sees how many frames the card is done with since the last call, in the order in which they were posted.
     ///
     /// # Errors
