@@ -129,7 +129,7 @@ fn a_card_on_a_switch_is_no_engine_of_copies() {
 }
 
 #[test]
-fn m_ci2_copies_survive_a_killed_vnicd_and_the_card_a_killed_program() {
+fn m_ci2_a_killed_vnicd_ends_copies_with_a_sentence_at_worst_and_a_killed_program_leaves_the_card() {
     let world = World::new(None);
     world.up(&lab("uio"));
     let begin = |rounds: u32| {
@@ -137,27 +137,19 @@ fn m_ci2_copies_survive_a_killed_vnicd_and_the_card_a_killed_program() {
             format!("(icopy_perf -N {rounds} {CARD} 1000000 > /tmp/out 2>&1; echo $? >> /tmp/out) > /dev/null 2>&1 &");
         world.guest("n1", &perf);
     };
-    // While vnicd is away nobody counts.
-    let submitted = || {
-        let output = world.run(&["--json", "nic", "stats", "n1.eth1"]);
-        let stats: Value = serde_json::from_slice(&output.stdout).ok()?;
-        stats[0]["copy_engine"]["submitted"].as_u64()
-    };
-    begin(400);
-    for _ in 0..3 {
-        eventually("copies", || submitted() > Some(100));
-        let vnicd = world.pid("vnicd_pid");
-        signal(vnicd, Signal::KILL);
-        eventually("another vnicd", || world.pid("vnicd_pid") != vnicd);
-    }
+    let submitted = || counted(&world)["submitted"].as_u64().unwrap();
+    begin(100);
+    eventually("copies", || submitted() > 100);
+    let vnicd = world.pid("vnicd_pid");
+    signal(vnicd, Signal::KILL);
     let said = || world.guest("n1", "cat /tmp/out");
     eventually("an end", || said().lines().count() > 1);
-    assert!(said().ends_with("\n0\n"), "{}", said());
+    let (is_whole, said) = (said().ends_with("\n0\n"), said());
+    let is_told = said.contains("has copied nothing for") || said.contains("was lost on the card");
+    assert!(is_whole || is_told, "no wrong byte: {said}");
+    assert_eq!(perf(&world, 2).len(), 2, "the next program has the card");
 
     begin(100_000);
-    let before = submitted().expect("vnicd is there");
-    eventually("copies", || submitted() > Some(before + 100));
-    world.guest("n1", "killall -9 icopy_perf");
-    let measured = perf(&world, 5);
-    assert_eq!(measured.len(), 2, "the next program has the card");
+    world.guest("n1", "sleep 1; killall -9 icopy_perf");
+    assert_eq!(perf(&world, 2).len(), 2, "the next program has the card");
 }

@@ -25,6 +25,9 @@ const HALF: usize = PAGE / 2;
 /// The longest MTU that a card may state.
 pub(super) const MTU_MAX: usize = 65_535;
 
+/// Bytes of the slots of one ring, at most: those of 256 frames of 9000 bytes, which cards with longer ones do not multiply.
+const SLOTS_LEN_MAX: usize = 4 << 20;
+
 /// Where the used ring begins behind the available one, in its page: behind its 256 entries, aligned.
 const USED_OFFSET: usize = 1024;
 /// The records of one ring.
@@ -68,7 +71,7 @@ impl PairLayout {
         let ring_size = 1 << ring_size.clamp(1, RING_SIZE_MAX).ilog2();
         Self {
             ring_size,
-            slots: ring_size / pieces,
+            slots: (ring_size / pieces).min((SLOTS_LEN_MAX / slot_len).max(1) as u16),
             pieces,
             slot_len: slot_len as u32,
         }
@@ -141,6 +144,7 @@ mod tests {
         assert_eq!(layout(1500, true), (256, 1, 2048));
         assert_eq!(layout(9000, true), (85, 3, 12_288));
         assert_eq!(layout(9000, false), (256, 1, 12_288));
+        assert_eq!(layout(65_535, false), (60, 1, 69_632));
     }
 
     proptest! {
