@@ -184,7 +184,7 @@ impl<B: Backend> Engine<B> {
     ///
     /// # Safety
     /// Until it is [unregistered](Engine::unregister) or the engine is dropped, the memory stays mapped at this address; and the program
-    /// reckons with it being read and written whenever a copy that names it is under way, as by another thread: no Rust reference
+    /// reckons with it being read and written whenever a copy that names it runs, as by another thread: no Rust reference
     /// to it is used meanwhile.
     pub unsafe fn register(&mut self, first: *mut u8, len: usize, kind: Use) -> Result<(), CopyError> {
         self.alive()?;
@@ -484,7 +484,7 @@ impl<B: Backend> Engine<B> {
                 return Ok(true);
             }
             if engine.is_idle() && look(variable) != value {
-                // Nothing is under way that could store it.
+                // Nothing runs that could store it.
                 return Err(copy_engine::CopyError::Empty.into());
             }
             for _ in 0..LOOKS {

@@ -232,7 +232,7 @@ impl<H> Registrations<H> {
             .position(|registration| registration.bytes == *bytes)
     }
 
-    /// Whether copies of a registration are under way.
+    /// Whether copies of a registration run.
     pub(crate) fn is_busy(&self, registration: usize, frames_done: u64) -> bool {
         !is_idle(self.entry(self.registrations[registration].pinned), frames_done)
     }
@@ -250,7 +250,7 @@ impl<H> Registrations<H> {
         self.shrink(card, frames_done);
     }
 
-    /// Lets pages go that nobody has registered, those first that were used longest ago, until the rest fits into the cache.
+    /// Lets pages go that are not registered, those first that were used longest ago, until the rest fits into the cache.
     fn shrink<B: Backend<Hold = H>>(&mut self, card: &mut B, frames_done: u64) {
         loop {
             let unused = || {

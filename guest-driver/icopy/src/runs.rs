@@ -1,8 +1,8 @@
-//! Memory as the card has it: runs of bytes that follow each other for the card, too; and places in it.
+//! Memory as the card has it: bytes that follow each other for the card, too; and places in it.
 
 use netif::virtio::{PAGE, Piece};
 
-/// Memory that is one behind the other in the process, as runs of the card's memory.
+/// Memory that is one behind the other in the process, in parts that follow each other for the card, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Runs(Vec<Run>);
 
@@ -14,7 +14,7 @@ struct Run {
     address: u64,
 }
 
-/// A place in memory of [`Runs`].
+/// A place in the memory of a [`Runs`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
     run: usize,

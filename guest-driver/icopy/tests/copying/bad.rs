@@ -60,7 +60,7 @@ fn m_ci1_overlaps_and_addresses_that_are_not_registered_are_refused_before_anyth
         engine.test(flag.at(4).cast(), 0),
         Err(CopyError::Refused(Refused::Misaligned))
     ));
-    // Nothing is under way that could store it.
+    // Nothing runs that could store it.
     assert!(engine.wait(variable, 5).is_err());
 }
 

@@ -20,6 +20,13 @@ struct Posted {
     notification: Option<(u64, u64)>,
 }
 
+/// Counts of pinned memory.
+#[derive(Default)]
+pub struct Pinned {
+    pub pins: usize,
+    pub unpins: usize,
+}
+
 /// What a test sees of the card.
 #[derive(Default)]
 pub struct State {
@@ -43,8 +50,8 @@ pub struct State {
     pub generation: u64,
     /// The privilege to see physical pages.
     pub is_blind: bool,
-    pub pins: usize,
-    pub unpins: usize,
+    /// How often memory was pinned, and let go.
+    pub pinned: Pinned,
     /// Lengths of the data of all frames so far.
     pub lens: Vec<u32>,
 }
@@ -142,7 +149,7 @@ impl Backend for Model {
 
     fn pin(&mut self, base: NonNull<u8>, len: usize) -> io::Result<(Vec<u64>, Self::Hold)> {
         let mut state = self.state.borrow_mut();
-        state.pins += 1;
+        state.pinned.pins += 1;
         let base = base.as_ptr() as usize;
         assert!(base.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && len > 0);
         let addresses = (0..len / PAGE).map(|page| {
@@ -157,7 +164,7 @@ impl Backend for Model {
 
     fn unpin(&mut self, (base, len): Self::Hold) -> io::Result<()> {
         let mut state = self.state.borrow_mut();
-        state.unpins += 1;
+        state.pinned.unpins += 1;
         // Another pin of the same memory keeps addresses of its own.
         let mut left = len / PAGE;
         let mut gone: Vec<u64> = state

@@ -29,7 +29,7 @@ fn memory_that_is_registered_again_is_found_if_it_is_still_the_same() {
     let pages = Pages::new(4);
     for round in 0..3 {
         register(&mut engine, pages.at(0), 4 * PAGE).unwrap();
-        assert_eq!(card.borrow().pins, 1, "round {round}");
+        assert_eq!(card.borrow().pinned.pins, 1, "round {round}");
         engine.unregister(pages.at(0), 4 * PAGE).unwrap();
     }
     // A part of it.
@@ -40,7 +40,7 @@ fn memory_that_is_registered_again_is_found_if_it_is_still_the_same() {
     card.borrow_mut().generation = 1 << 40;
     register(&mut engine, pages.at(0), 4 * PAGE).unwrap();
     assert_eq!(engine.cache().stale, 1);
-    assert_eq!((card.borrow().pins, card.borrow().unpins), (2, 1));
+    assert_eq!((card.borrow().pinned.pins, card.borrow().pinned.unpins), (2, 1));
     // And once more, while it is registered: the program broke its promise.
     card.borrow_mut().generation = 2 << 40;
     let again = register(&mut engine, pages.at(0), PAGE);
@@ -56,9 +56,9 @@ fn without_the_privilege_to_look_pages_up_none_stay_known() {
     register(&mut engine, pages.at(0), 8).unwrap();
     assert_eq!(engine.cache().hits, 1, "as long as it is registered");
     engine.unregister(pages.at(0), PAGE).unwrap();
-    assert_eq!(card.borrow().unpins, 0);
+    assert_eq!(card.borrow().pinned.unpins, 0);
     engine.unregister(pages.at(0), 8).unwrap();
-    assert_eq!(card.borrow().unpins, 1);
+    assert_eq!(card.borrow().pinned.unpins, 1);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn the_cache_has_a_limit_and_lets_the_oldest_go() {
         register(&mut engine, pages.at(2 * page), PAGE).unwrap();
         engine.unregister(pages.at(2 * page), PAGE).unwrap();
     }
-    assert_eq!((card.borrow().pins, card.borrow().unpins), (6, 2));
+    assert_eq!((card.borrow().pinned.pins, card.borrow().pinned.unpins), (6, 2));
     assert_eq!(engine.cache().evicted_len, 2 * PAGE as u64);
     register(&mut engine, pages.at(4), PAGE).unwrap();
     assert_eq!(engine.cache().hits, 1);
@@ -91,9 +91,9 @@ fn memory_is_let_go_after_the_copies_that_touch_it() {
     // The card copies nothing: it is given up, stopped, and only then is the memory let go.
     let stalled = engine.unregister(pages.at(0), 2 * PAGE);
     assert!(matches!(stalled, Err(CopyError::Stalled { .. })), "{stalled:?}");
-    assert!(card.borrow().stopped && card.borrow().unpins == 0);
+    assert!(card.borrow().stopped && card.borrow().pinned.unpins == 0);
     engine.unregister(pages.at(0), 2 * PAGE).unwrap();
-    assert_eq!(card.borrow().unpins, 1);
+    assert_eq!(card.borrow().pinned.unpins, 1);
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub enum Refused {
     Rule(Rule),
 }
 
-/// Whether a frame meets the receive buffer that it is for.
+/// Whether the next receive buffer is the one that a frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meeting {
     /// It is the next one.
