@@ -58,7 +58,7 @@ impl LoopCard {
     pub fn open(address: CardAddress) -> Result<Self, VirtioError> {
         let mut device: Box<dyn Device> = match device::route_of(address)? {
             Route::Uio => Box::new(Uio::open(address)?),
-            Route::Vfio => Box::new(Vfio::open(address)?),
+            Route::Vfio => Box::new(Vfio::open_patiently(address, || false)?),
         };
         let windows = *device.windows();
         let (registers, base, len) = device.registers();

@@ -261,7 +261,7 @@ impl LoopRings {
             (Side::Transmit, frame.source, 0, value),
         ] {
             let entries = self.write_table(at + side.table(), pieces, own, last);
-            let table_len = u64::from(entries) * DESCRIPTOR_LEN as u64 | u64::from(INDIRECT) << 32;
+            let table_len = (u64::from(entries) * DESCRIPTOR_LEN as u64) | u64::from(INDIRECT) << 32;
             let descriptor = side.descriptors() + usize::from(slot) * DESCRIPTOR_LEN + 8;
             self.memory.long(descriptor).store(table_len.to_le(), Ordering::Relaxed);
         }
