@@ -57,7 +57,16 @@ struct Copy {
     source: Place,
     destination: Place,
     left: usize,
-    notification: Option<(Place, u64)>,
+    notification: Option<Stored>,
+}
+
+/// A value that is stored behind a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stored {
+    place: Place,
+    /// The variable's address in this process.
+    variable: usize,
+    value: u64,
 }
 
 /// What an engine did.
@@ -87,6 +96,8 @@ pub struct Engine<B: Backend = LoopCard> {
     card: B,
     registrations: Registrations<B::Hold>,
     waiting: VecDeque<Copy>,
+    /// What the card is to store, and has perhaps stored, but without giving the frame back: each with the number of that.
+    notifying: VecDeque<(u64, Stored)>,
     options: Options,
     mac: MacAddr,
     /// Bytes of data in a frame.
@@ -126,6 +137,7 @@ impl<B: Backend> Engine<B> {
             card,
             registrations: Registrations::new(options.cache_len_max),
             waiting: VecDeque::new(),
+            notifying: VecDeque::new(),
             options: options.clone(),
             counters: Counters::default(),
             progress: Instant::now(),
@@ -295,13 +307,14 @@ impl<B: Backend> Engine<B> {
         let find = |what, address, len, kind| self.registrations.find(what, address, len, kind);
         let notification = notification
             .map(|(variable, value)| {
-                let place = find("notification variable", variable as usize, 8, Use::Program)?;
-                Ok::<_, CopyError>((place, value))
+                let variable = variable as usize;
+                let place = find("notification variable", variable, 8, Use::Program)?;
+                Ok::<_, CopyError>(Stored { place, variable, value })
             })
             .transpose()?;
         let (source, destination) = match (len, notification) {
             // A notification alone has no data, wherever that would be.
-            (0, Some((variable, _))) => (variable, variable),
+            (0, Some(stored)) => (stored.place, stored.place),
             _ => (
                 find("source", source as usize, len, kind)?,
                 find("destination", destination as usize, len, Use::Program)?,
@@ -314,8 +327,8 @@ impl<B: Backend> Engine<B> {
         for place in [source, destination] {
             self.registrations.begin(place);
         }
-        if let Some((variable, _)) = notification {
-            self.registrations.begin(variable);
+        if let Some(stored) = notification {
+            self.registrations.begin(stored.place);
             self.counters.notifications += 1;
         }
         self.counters.copies += 1;
@@ -344,6 +357,9 @@ impl<B: Backend> Engine<B> {
             let len = copy.left.min(self.frame_len) as u32;
             let is_last = copy.left == len as usize;
             let notification = copy.notification.filter(|_| is_last);
+            if let Some(stored) = notification {
+                self.notifying.push_back((self.counters.frames + 1, stored));
+            }
             let mut pieces = [[Piece::default(); PIECES_MAX]; 2];
             let counts = [
                 source.take(&mut copy.source.cursor, len, &mut pieces[0]),
@@ -357,7 +373,7 @@ impl<B: Backend> Engine<B> {
                 header: header.encode(self.mac),
                 source: &pieces[0][..counts[0]],
                 destination: &pieces[1][..counts[1]],
-                notification: notification.map(|(variable, value)| (self.registrations.address(variable), value)),
+                notification: notification.map(|stored| (self.registrations.address(stored.place), stored.value)),
             };
             // SAFETY: all of it is in registered memory (`Engine::copy` found it there), which is not let go before the frame is done
             // (`is_busy`, `is_idle`), nor before the card is stopped (the order of the fields). Both sides took `len` bytes.
@@ -381,14 +397,9 @@ impl<B: Backend> Engine<B> {
 
     fn all_posted(&mut self, copy: &Copy) {
         let frame = self.counters.frames;
-        for place in [
-            Some(copy.source),
-            Some(copy.destination),
-            copy.notification.map(|(variable, _)| variable),
-        ] {
-            if let Some(place) = place {
-                self.registrations.posted(place, frame);
-            }
+        let variable = copy.notification.map(|stored| stored.place);
+        for place in [copy.source, copy.destination].into_iter().chain(variable) {
+            self.registrations.posted(place, frame);
         }
     }
 
@@ -404,6 +415,7 @@ impl<B: Backend> Engine<B> {
     fn give_up(&mut self, error: CopyError) -> CopyError {
         self.card.stop();
         self.waiting.clear();
+        self.notifying.clear();
         self.given_up = Some(error.to_string());
         error
     }
@@ -429,6 +441,8 @@ impl<B: Backend> Engine<B> {
         }
         if reaped.frames > 0 {
             self.counters.frames_done += u64::from(reaped.frames);
+            let done = self.counters.frames_done;
+            while self.notifying.pop_front_if(|(frame, _)| *frame <= done).is_some() {}
             self.has_progress();
             self.post();
         } else {
@@ -457,7 +471,9 @@ impl<B: Backend> Engine<B> {
         Ok(())
     }
 
-    /// Whether `variable` has `value`: all copies up to the one that was to store it there are done.
+    /// Whether `variable` has `value`, and the card has given back the frame that stored it: all copies up to that are done, and will
+    /// not be done again. The variable alone does not say that: a `vnicd` that is killed between the two leaves the frame to the
+    /// next one.
     ///
     /// # Errors
     /// [`CopyError::NotRegistered`], [`CopyError::WrongUse`]; those of [`Engine::progress`].
@@ -467,11 +483,16 @@ impl<B: Backend> Engine<B> {
         if !(variable as usize).is_multiple_of(8) {
             return Err(copy_engine::CopyError::Misaligned.into());
         }
-        if look(variable) == value {
+        if self.is_notified(variable, value) {
             return Ok(true);
         }
         self.progress()?;
-        Ok(look(variable) == value)
+        Ok(self.is_notified(variable, value))
+    }
+
+    fn is_notified(&self, variable: *const u64, value: u64) -> bool {
+        let is_this = |(_, stored): &(u64, Stored)| stored.variable == variable as usize && stored.value == value;
+        look(variable) == value && !self.notifying.iter().any(is_this)
     }
 
     /// Waits until `variable` has `value`.
@@ -489,7 +510,7 @@ impl<B: Backend> Engine<B> {
             }
             for _ in 0..LOOKS {
                 if look(variable) == value {
-                    return Ok(true);
+                    break;
                 }
                 hint::spin_loop();
             }

@@ -128,7 +128,7 @@ fn a_card_on_a_switch_is_no_engine_of_copies() {
 }
 
 #[test]
-fn m_ci2_a_killed_vnicd_ends_copies_with_a_sentence_at_worst_and_a_killed_program_leaves_the_card() {
+fn m_ci2_copies_go_on_when_vnicd_was_killed_and_a_killed_program_leaves_the_card() {
     let world = World::new(None);
     world.up(&lab("uio"));
     let begin = |rounds: u32| {
@@ -136,16 +136,23 @@ fn m_ci2_a_killed_vnicd_ends_copies_with_a_sentence_at_worst_and_a_killed_progra
             format!("(icopy_perf -N {rounds} {CARD} 1000000 > /tmp/out 2>&1; echo $? >> /tmp/out) > /dev/null 2>&1 &");
         world.guest("n1", &perf);
     };
-    let submitted = || counted(&world)["submitted"].as_u64().unwrap();
-    begin(100);
-    eventually("copies", || submitted() > 100);
-    let vnicd = world.pid("vnicd_pid");
-    signal(vnicd, Signal::KILL);
+    // What the vnicd counts that runs now; none while there is none.
+    let submitted = || {
+        let stats = world.run(&["--json", "nic", "stats", "n1.eth1"]);
+        let stats: Value = serde_json::from_slice(&stats.stdout).unwrap_or_default();
+        stats[0]["copy_engine"]["submitted"].as_u64().unwrap_or(0)
+    };
+    // Each of these copies is checked byte by byte, and waits for its notification.
+    begin(200);
+    for _ in 0..3 {
+        // A new vnicd begins to count anew.
+        eventually("copies", || submitted() > 100);
+        signal(world.pid("vnicd_pid"), Signal::KILL);
+    }
     let said = || world.guest("n1", "cat /tmp/out");
     eventually("an end", || said().lines().count() > 1);
-    let (is_whole, said) = (said().ends_with("\n0\n"), said());
-    let is_told = said.contains("has copied nothing for") || said.contains("was lost on the card");
-    assert!(is_whole || is_told, "no wrong byte: {said}");
+    assert!(said().ends_with("\n0\n"), "{}", said());
+    assert!(submitted() > 100, "copies went on");
     assert_eq!(perf(&world, 2).len(), 2, "the next program has the card");
 
     begin(100_000);

@@ -121,6 +121,28 @@ fn m_ci2_the_notification_comes_behind_all_data_and_only_then() {
 }
 
 #[test]
+fn m_ci2_a_notification_holds_when_its_frame_cannot_be_repeated_any_more() {
+    let (mut engine, card) = engine(8950, 256);
+    let [from, to, flag] = [100, 100, 16].map(|len| engine.allocate(len, Use::Program).unwrap());
+    let (variable, other) = (flag.variable(0), flag.variable(8));
+    for value in 1..=2 {
+        engine.icopy_notif(to.at(0), from.at(0), 100, variable, value).unwrap();
+    }
+    card.borrow_mut().withholds = true;
+    card.borrow_mut().step();
+    // It is stored; but if the card is killed now, the next one copies once more, over what the program has there then.
+    assert!(!engine.test(variable, 1).unwrap());
+    card.borrow_mut().withholds = false;
+    assert!(engine.test(variable, 1).unwrap(), "while the second one is under way");
+    card.borrow_mut().step();
+    assert!(engine.test(variable, 2).unwrap());
+    // What the program stored itself is no notification of the card's.
+    flag.write(8, &7u64.to_ne_bytes());
+    assert!(engine.test(other, 7).unwrap());
+    engine.wait(other, 7).unwrap();
+}
+
+#[test]
 fn m_ci3_receive_buffers_are_copied_from_by_the_calls_for_them_alone() {
     let (mut engine, card) = engine(8950, 256);
     let ring = engine.allocate(9000, Use::Receive).unwrap();

@@ -43,6 +43,8 @@ pub struct State {
     pub loses: bool,
     pub breaks: bool,
     pub stopped: bool,
+    /// It gives no frame back that it is done with.
+    pub withholds: bool,
     /// A reminder makes it do what it has.
     pub wakes_up: bool,
     pub reminders: u32,
@@ -244,8 +246,13 @@ impl Backend for Model {
                 what: "it was told to",
             });
         }
+        let frames = if state.withholds {
+            0
+        } else {
+            std::mem::take(&mut state.done)
+        };
         Ok(Reaped {
-            frames: std::mem::take(&mut state.done),
+            frames,
             failed: state.loses,
         })
     }

@@ -182,8 +182,9 @@ impl LoopCard {
     }
 
     /// Rings both doorbells, whether or not the card asks for that: what emulates it may have been started again, and would not
-    /// know that there is work. For a program that has seen no progress for a while.
+    /// know that there is work. Frames that were lost meanwhile are sent again. For a program that has seen no progress for a while.
     pub fn remind(&mut self) {
+        self.rings.repeat_lost();
         for (which, queue) in [(0, 0), (1, 1)] {
             self.doorbells.ring(which, queue);
         }

@@ -4,6 +4,10 @@
 //! 0 after the last. So the frame that comes out of the transmit chain of a slot goes into the receive chain of the same
 //! slot, which is posted before it. What does not change between two frames of a slot is written once.
 //!
+//! A transmit chain that comes back although its frame did not arrive is lost: QEMU gives all of them back unsent while it has no
+//! back end. It and all behind it are then sent again, into the same receive chains, so that the transmit ring runs
+//! ahead of the receive ring from then on.
+//!
 //! ```text
 //! page 0      descriptors of the receive ring, one for each slot: they name its table
 //! page 1      available and used ring of it
@@ -138,6 +142,8 @@ pub(super) struct LoopRings {
     values: Vec<u64>,
     /// What the receive chains of slots get, in bytes.
     lens: [u32; RING_SIZE_MAX as usize],
+    /// How far the transmit ring is ahead of the receive ring, by chains that were sent again.
+    repeated: u16,
     /// The doorbell was not rung for what was published last, and the card may have stopped polling before it saw that.
     is_unsure: bool,
 }
@@ -165,6 +171,7 @@ impl LoopRings {
             sent: 0,
             values: (0..size).map(|slot| bus.of(Self::slot(slot) + VALUE)).collect(),
             lens: [0; RING_SIZE_MAX as usize],
+            repeated: 0,
             is_unsure: false,
         };
         for side in Side::ALL {
@@ -178,13 +185,33 @@ impl LoopRings {
                     .store(bus.of(at + side.table()).to_le(), Ordering::Relaxed);
                 let first = rings.memory.long(at + side.table());
                 first.store(bus.of(at + header).to_le(), Ordering::Relaxed);
-                let entry = side.available() + 4 + 2 * usize::from(slot);
-                rings.memory.half(entry).store(slot.to_le(), Ordering::Relaxed);
             }
+            rings.write_available(side);
             let available = rings.memory.half(side.available());
             available.store(NO_INTERRUPT.to_le(), Ordering::Release);
         }
         rings
+    }
+
+    /// Writes which slot each entry of an available ring names. No entry may be the card's.
+    fn write_available(&self, side: Side) {
+        for slot in 0..self.size {
+            let entry = side.available() + 4 + 2 * self.entry(side, slot);
+            self.memory.half(entry).store(slot.to_le(), Ordering::Relaxed);
+        }
+    }
+
+    /// The entry of a ring for the frame with this number.
+    fn entry(&self, side: Side, frame: u16) -> usize {
+        usize::from(self.index(side, frame) & (self.size - 1))
+    }
+
+    /// The index of a ring for the frame with this number.
+    const fn index(&self, side: Side, frame: u16) -> u16 {
+        match side {
+            Side::Receive => frame,
+            Side::Transmit => frame.wrapping_add(self.repeated),
+        }
     }
 
     const fn slot(slot: u16) -> usize {
@@ -278,15 +305,31 @@ impl LoopRings {
             return false;
         }
         self.published = self.posted;
-        for side in Side::ALL {
-            let index = self.memory.half(side.available() + 2);
-            index.store(self.published.to_le(), Ordering::Release);
-        }
+        Side::ALL.into_iter().for_each(|side| self.show_published(side));
         // The card says that it polls no more, then looks at the index; this side published it and now looks at the flag.
         fence(Ordering::SeqCst);
         let wants = self.card_sleeps();
         self.is_unsure = !wants;
         wants
+    }
+
+    fn show_published(&self, side: Side) {
+        let index = self.memory.half(side.available() + 2);
+        index.store(self.index(side, self.published).to_le(), Ordering::Release);
+    }
+
+    /// Sends the frames again that were lost, once all transmit chains came back. To be asked when nothing has arrived for a while;
+    /// before, what is taken for lost may only not have been announced yet, which costs time alone: a card knows by its header that
+    /// a frame comes a second time.
+    pub(super) fn repeat_lost(&mut self) {
+        let lost = self.sent.wrapping_sub(self.received);
+        if self.sent != self.published || lost == 0 || lost > self.size {
+            return;
+        }
+        self.repeated = self.repeated.wrapping_add(lost);
+        self.sent = self.received;
+        self.write_available(Side::Transmit);
+        self.show_published(Side::Transmit);
     }
 
     /// Whether the doorbell is to be rung after all for what was published. To be asked now and then.
@@ -295,7 +338,7 @@ impl LoopRings {
         if !self.is_unsure {
             return false;
         }
-        let is_behind = self.used_index(Side::Transmit) != self.published;
+        let is_behind = self.used_index(Side::Transmit) != self.index(Side::Transmit, self.published);
         let wants = is_behind && self.card_sleeps();
         self.is_unsure = is_behind && !wants;
         wants
@@ -320,7 +363,8 @@ impl LoopRings {
         let mut failed = false;
         let before = self.in_flight_of(self.received).max(self.in_flight_of(self.sent));
         for side in Side::ALL {
-            let used = self.used_index(side);
+            // The number of the frame, as `received` and `sent` are.
+            let used = self.used_index(side).wrapping_sub(self.index(side, 0));
             let seen = match side {
                 Side::Receive => self.received,
                 Side::Transmit => self.sent,
@@ -329,8 +373,9 @@ impl LoopRings {
                 return Err("it used more buffers than it has");
             }
             for index in 0..used.wrapping_sub(seen) {
-                let slot = seen.wrapping_add(index) & (self.size - 1);
-                let at = side.used() + 4 + usize::from(slot) * USED_LEN;
+                let frame = seen.wrapping_add(index);
+                let slot = frame & (self.size - 1);
+                let at = side.used() + 4 + self.entry(side, frame) * USED_LEN;
                 let word = |at: usize| u32::from_le(self.memory.word(at).load(Ordering::Relaxed));
                 if word(at) != u32::from(slot) {
                     return Err("it used buffers in another order than it got them");

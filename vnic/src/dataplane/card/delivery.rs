@@ -24,23 +24,13 @@ pub struct Delivered {
 }
 
 impl Card {
-    /// Has the next frame of receive queue 0 go into buffer `index` of the available ring, modulo 2¹⁶: buffers before it, whose
-    /// frames were lost, are given back empty.
-    ///
-    /// # Errors
-    /// See [`Refused`].
-    pub fn meet_buffer(&mut self, index: u16) -> Result<Meeting, Refused> {
-        let ring = &mut self.pairs[0].rx;
-        let (Some(map), Some(next)) = (&self.negotiated.map, ring.next_buffer()) else {
-            return Ok(Meeting::Missing);
-        };
-        match index.wrapping_sub(next) {
-            0 => Ok(Meeting::Next),
-            ahead if ahead <= u16::MAX / 2 => match ring.pass_over(map, ahead)? {
-                true => Ok(Meeting::Next),
-                false => Ok(Meeting::Missing),
-            },
-            _ => Ok(Meeting::Past),
+    /// Whether the next frame of receive queue 0 would go into buffer `index` of the available ring, modulo 2¹⁶.
+    pub fn meet_buffer(&self, index: u16) -> Meeting {
+        let ahead = self.pairs[0].rx.next_buffer().map(|next| index.wrapping_sub(next));
+        match ahead {
+            Some(0) => Meeting::Next,
+            Some(ahead) if ahead > u16::MAX / 2 => Meeting::Past,
+            _ => Meeting::Missing,
         }
     }
 

@@ -41,7 +41,7 @@ pub enum Meeting {
     Next,
     /// It was used before: the frame comes a second time.
     Past,
-    /// The driver has not posted it yet, or there is none.
+    /// Others are before it, whose frames were lost, or there is no ring.
     Missing,
 }
 
@@ -543,31 +543,6 @@ impl ReceiveRing {
     pub fn next_buffer(&self) -> Option<u16> {
         let ahead = self.ahead.len() as u16;
         Some(self.ring.as_ref()?.next_avail().wrapping_sub(ahead))
-    }
-
-    /// Gives the next `count` buffers back with nothing in them; the driver sees them with the next packet. False if there are not as
-    /// many behind each other and one more.
-    ///
-    /// # Errors
-    /// See [`Refused`].
-    #[cold]
-    pub fn pass_over(&mut self, map: &MemoryMap, count: u16) -> Result<bool, Refused> {
-        let available = self.ring.as_mut().map_or(Ok(0), SplitRing::refresh);
-        let available = available.unwrap_or(0).saturating_add(self.ahead.len() as u16);
-        if available <= count {
-            return Ok(false);
-        }
-        for _ in 0..count {
-            if !Refused::unless_available(self.has_buffer(map))? {
-                return Ok(false);
-            }
-            let head = self.ahead.get(0).head;
-            self.ahead.skip(1);
-            if let Some(ring) = &mut self.ring {
-                ring.push_used(head, 0);
-            }
-        }
-        Ok(true)
     }
 
     /// Publishes the oldest `count` packets.

@@ -100,19 +100,19 @@ impl Forwarding {
         let index = frame.transit.card();
         let met = match CopyHeader::decode(frame.inline) {
             Some(header) => self.wiring.cards[index].meet_buffer(header.index),
-            None => Ok(Meeting::Next),
+            None => Meeting::Next,
         };
-        // Transmit chains come back after their frames arrived: one that was killed in between is sent a second time.
-        if met == Ok(Meeting::Past) {
+        // Transmit chains come back after their frames arrived: where this process was killed in between, they are sent a second time.
+        if met == Meeting::Past {
             return Outcome::Taken;
         }
         if blocked.is_none() {
             self.begin_copy(index, frame, now);
         }
         let arrived = match met {
-            Ok(Meeting::Next) => self.arrive(index, frame, now),
-            Ok(_) => Some(Err((Hop::ToGuest(index), Loss::Refused(Refused::NoBuffer)))),
-            Err(refused) => Some(Err((Hop::ToGuest(index), Loss::Refused(refused)))),
+            Meeting::Next => self.arrive(index, frame, now),
+            // Copies are done in order: those behind one that was lost wait until their program has sent that again, and then them.
+            _ => Some(Err((Hop::ToGuest(index), Loss::Refused(Refused::NoBuffer)))),
         };
         let Some(arrived) = arrived else {
             return self.wiring.block(frame, index, 0, now);
