@@ -1,5 +1,5 @@
-//! Tests of copies by a card that is wired to itself and that a program of the guest drives: every byte and every notification, by `uio`,
-//! in Rust and in C, and with what can end in the middle.
+//! Tests of copies by a card that is wired to itself and that a program of the guest drives: every byte and every notification, by `uio` and
+//! `vfio`, in Rust and in C, and with what can end in the middle.
 
 use std::{
     env, fs,
@@ -36,8 +36,10 @@ fn perf(world: &World, rounds: u64) -> Vec<Value> {
 
 #[test]
 fn m_ci1_m_ci2_data_and_notifications_of_copies_in_a_guest_are_right_and_counted() {
-    for qemu in qemus() {
-        let bypass = "uio";
+    for (qemu, bypass) in qemus()
+        .into_iter()
+        .flat_map(|qemu| [(qemu.clone(), "uio"), (qemu, "vfio")])
+    {
         let world = World::new(qemu.clone());
         world.up(&lab(bypass));
         let measured = perf(&world, 20);
@@ -129,8 +131,14 @@ fn a_card_on_a_switch_is_no_engine_of_copies() {
 
 #[test]
 fn m_ci2_copies_go_on_when_vnicd_was_killed_and_a_killed_program_leaves_the_card() {
+    for bypass in ["uio", "vfio"] {
+        kill_vnicd_and_programs(bypass);
+    }
+}
+
+fn kill_vnicd_and_programs(bypass: &str) {
     let world = World::new(None);
-    world.up(&lab("uio"));
+    world.up(&lab(bypass));
     let begin = |rounds: u32| {
         let perf =
             format!("(icopy_perf -N {rounds} {CARD} 1000000 > /tmp/out 2>&1; echo $? >> /tmp/out) > /dev/null 2>&1 &");

@@ -250,7 +250,9 @@ impl DataPlane {
             None => card.transmit_ring(pair).awaits_translation(),
             Some(blocked) => {
                 let Blocked { card, queue, until } = *blocked;
-                now < until && self.card(card).is_still_stalled(queue, now)
+                // Nobody else waits where a guest does for its own translations.
+                card == index && self.card(card).awaits_translation(queue)
+                    || now < until && self.card(card).is_still_stalled(queue, now)
             }
         }
     }

@@ -123,6 +123,12 @@ impl Card {
         ring.is_ready() && map.is_some_and(|map| ring.is_short(map) == Ok(true))
     }
 
+    /// True if a frame that waits for receive queue `queue` lacks a translation of the guest's IOMMU, which was asked for: its
+    /// frontend answers, or its session ends.
+    pub fn awaits_translation(&self, queue: usize) -> bool {
+        self.pairs[queue].rx.awaits_translation()
+    }
+
     /// Notes whether frames wait for this guest's receive buffers.
     pub fn set_awaited(&mut self, awaited: bool) {
         self.backpressure.awaited = awaited;

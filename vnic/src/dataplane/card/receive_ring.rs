@@ -45,18 +45,6 @@ pub enum Meeting {
     Missing,
 }
 
-impl Refused {
-    /// Whether there is a buffer; one that cannot be looked at for want of a translation counts as not posted yet.
-    #[inline]
-    fn unless_available(found: Result<bool, Halt>) -> Result<bool, Self> {
-        match found {
-            Ok(is_there) => Ok(is_there),
-            Err(Halt::Untranslated) => Ok(false),
-            Err(Halt::Broken(rule)) => Err(Self::Rule(rule)),
-        }
-    }
-}
-
 /// A chain that was read ahead.
 #[derive(Clone, Copy, Debug)]
 struct Buffer {
@@ -96,6 +84,21 @@ struct Shortage {
     lacking: u64,
     /// The translation of the next buffer, which was asked for.
     awaits_translation: bool,
+}
+
+impl Shortage {
+    /// Whether there is a buffer; one that cannot be looked at for want of a translation counts as not posted yet.
+    #[inline]
+    fn unless_available(&mut self, found: Result<bool, Halt>) -> Result<bool, Refused> {
+        match found {
+            Ok(is_there) => Ok(is_there),
+            Err(Halt::Untranslated) => {
+                self.awaits_translation = true;
+                Ok(false)
+            }
+            Err(Halt::Broken(rule)) => Err(Refused::Rule(rule)),
+        }
+    }
 }
 
 /// A receive ring and what the card keeps for it.
@@ -207,6 +210,7 @@ impl ReceiveRing {
     /// index.
     pub fn stop(&mut self) -> Option<u16> {
         self.vring = None;
+        self.shortage.awaits_translation = false;
         self.forget_read_ahead();
         self.packet_ends.clear();
         let mut ring = self.ring.take()?;
@@ -276,6 +280,11 @@ impl ReceiveRing {
     #[inline]
     pub fn stalled_since(&self) -> Option<Time> {
         self.stalled_since
+    }
+
+    /// Whether a translation is missing for the next buffer, and was asked for.
+    pub fn awaits_translation(&self) -> bool {
+        self.shortage.awaits_translation
     }
 
     /// A frame found no buffer.
@@ -390,7 +399,8 @@ impl ReceiveRing {
         #[cfg(test)]
         count_down(&mut self.deliveries_until_panic);
         let need = NET_HEADER_LEN as u32 + frame.len;
-        if !Refused::unless_available(self.has_buffer(map))? {
+        let found = self.has_buffer(map);
+        if !self.shortage.unless_available(found)? {
             self.shortage.lacking = if mergeable { u64::from(need) } else { 1 };
             return Err(Refused::NoBuffer);
         }
@@ -505,7 +515,10 @@ impl ReceiveRing {
             }
             // The buffers read ahead may be fewer than the frame needs: read more, but never beyond the ring.
             if self.chains.len() == self.ahead.len() {
-                if !Refused::unless_available(ring.refresh().map(|entries| entries > 0))? {
+                if !self
+                    .shortage
+                    .unless_available(ring.refresh().map(|entries| entries > 0))?
+                {
                     // Without mergeable buffers the first one is enough or never will be.
                     self.shortage.lacking = u64::from(need).saturating_sub(capacity_all);
                     return Err(Refused::NoBuffer);
@@ -518,7 +531,7 @@ impl ReceiveRing {
                 Some(piece) => self.pieces.push(piece),
                 None => {
                     let walked = ring.walk(map, buffer.head, Direction::Receive, &mut self.pieces);
-                    if !Refused::unless_available(walked.map(|()| true))? {
+                    if !self.shortage.unless_available(walked.map(|()| true))? {
                         self.shortage.lacking = u64::from(need).saturating_sub(capacity_all);
                         return Err(Refused::NoBuffer);
                     }

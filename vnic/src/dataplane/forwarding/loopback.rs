@@ -142,13 +142,18 @@ impl Forwarding {
             return Some(Ok(()));
         };
         let card = &mut self.wiring.cards[index];
+        // Where a buffer is, its frontend will say, or its session ends: that has a limit of its own.
+        if refused == Refused::NoBuffer && card.awaits_translation(0) {
+            return None;
+        }
         match route::after_refusal(refused, frame, card, 0, now) {
             Route::Drop(loss) => Some(Err((Hop::ToGuest(index), loss))),
             _ => None,
         }
     }
 
-    /// Delivers a frame that its guest does not take as it is: completed and cut. These frames do not wait.
+    /// Delivers a frame that its guest does not take as it is: completed and cut. These frames do not wait, as no program's copies are
+    /// among them.
     fn deliver_resolved(&mut self, index: usize, frame: &FrameRef<'_>, now: Time) -> Result<(), (Hop, Loss)> {
         let mut all = Ok(());
         let wiring = &mut self.wiring;

@@ -12,6 +12,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
 use vhost_user_backend::VringT;
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+use vnicd_protocol::PortSettings;
 
 use super::ring::{AVAILABLE, DESCRIPTORS, USED};
 use super::{BUFFER, Guest, MEMORY, RING, RING_SPACE, Rig, address};
@@ -114,6 +115,17 @@ fn memory_of(file: &OwnedFd, at: u64, pages: usize) -> Arc<GuestMemoryMmap> {
 impl Rig {
     /// Adds a guest behind an IOMMU at `switch`. Nothing of its memory is translated.
     pub fn add_guest_behind_iommu(&mut self, switch: usize, features: u64) -> Iommu {
+        self.add_behind_iommu(switch, features, |_| ())
+    }
+
+    /// As [`add_guest_behind_iommu`](Self::add_guest_behind_iommu), with a card that is connected to itself.
+    #[cfg(test)]
+    pub fn add_loopback_guest_behind_iommu(&mut self, features: u64) -> Iommu {
+        let switch = self.plane.forwarding.add_switch_of_one();
+        self.add_behind_iommu(switch, features, |settings| settings.loopback = true)
+    }
+
+    fn add_behind_iommu(&mut self, switch: usize, features: u64, change: impl FnOnce(&mut PortSettings)) -> Iommu {
         let file = memfd_create("iommu", MemfdFlags::CLOEXEC).expect("a memfd");
         ftruncate(&file, (FILE_PAGES * PAGE) as u64).expect("room");
         let misses = Arc::new(Misses::new().expect("an eventfd"));
@@ -130,7 +142,10 @@ impl Rig {
         };
         (0..FILE_PAGES).for_each(|page| iommu.protect(page, MprotectFlags::empty()));
         (0..PAGES).for_each(|page| iommu.show(page));
-        let mut card = self.card_at(switch, |settings| settings.iommu = true);
+        let mut card = self.card_at(switch, |settings| {
+            settings.iommu = true;
+            change(settings);
+        });
         card.share_misses(Some(Arc::clone(&misses)));
         card.set_features(features);
         card.change_translation(TranslationChange::On(misses), self.now);

@@ -159,6 +159,63 @@ fn iommu_frames_wait_for_the_translation_of_a_receive_buffer_as_for_a_buffer() {
 }
 
 #[test]
+fn m_ci1_a_copy_waits_for_the_translation_of_its_buffer_for_as_long_as_that_takes() {
+    let mut rig = Rig::new(&[]);
+    let mut iommus = [rig.add_loopback_guest_behind_iommu(ALL_FEATURES)];
+    rig.send(0, 0, &frame(7, 1, 60, 0));
+    settle(&mut rig, &mut iommus);
+    assert_eq!(frames(&mut rig, 0).len(), 1);
+    rig.completed(0);
+    settle(&mut rig, &mut iommus);
+    // The receive buffers are untranslated, one page after the other; each answer takes longer than any frame waits.
+    let copies: Vec<_> = (1..40u16)
+        .map(|n| frame(7, 1, 14 + 37 * usize::from(n), n as u8))
+        .collect();
+    iommus[0].take(&mut rig, 256..PAGES);
+    for (index, copy) in (1..).zip(&copies) {
+        rig.send(0, index, copy);
+    }
+    let mut answers = 0;
+    loop {
+        rig.settle();
+        assert!(!rig.pass() && !rig.finds_work_before_sleep(), "no thread spins for it");
+        rig.now = rig.now.plus_nanos(10 * WAIT_NS_MAX);
+        rig.settle();
+        if iommus[0].answer(&mut rig, 1) == 0 {
+            break;
+        }
+        answers += 1;
+    }
+    assert!(answers > 10, "{answers}");
+    assert!(frames(&mut rig, 0) == copies);
+    assert_eq!(rig.completed(0), copies.len());
+    let stats = rig.stats(0);
+    assert!(
+        stats.rx.dropped.values().all(|dropped| *dropped == 0),
+        "{:?}",
+        stats.rx.dropped
+    );
+    let engine = stats.copy_engine.expect("it is one");
+    assert_eq!(
+        (engine["submitted"], engine["completed"], engine["failed"]),
+        (40, 40, 0)
+    );
+    // One whose buffer is not there at all waits no longer than it would without an IOMMU.
+    for index in 0..RING {
+        rig.send(0, index, &frame(7, 1, 60, 0));
+    }
+    settle(&mut rig, &mut iommus);
+    rig.completed(0);
+    rig.send(0, 0, &frame(7, 1, 60, 9));
+    settle(&mut rig, &mut iommus);
+    rig.now = rig.now.plus_nanos(WAIT_NS_MAX + 1);
+    settle(&mut rig, &mut iommus);
+    assert_eq!(rig.completed(0), 1);
+    assert_eq!(rig.stats(0).rx.dropped["no_buffer"], 1);
+    assert_eq!(rig.failed(0), None);
+}
+
+#[test]
 fn iommu_an_address_that_the_guest_has_not_mapped_fails_its_port_and_no_other() {
     let (mut rig, mut iommus) = guests(1, ALL_FEATURES);
     let at = (SPARE * PAGE) as u64;
