@@ -24,7 +24,8 @@ const NOTIFIES: u8 = 1;
 pub struct CopyHeader {
     /// The frame ends with a notification value.
     pub notifies: bool,
-    /// The index in the available ring of the receive chain that the frame is for, modulo 2¹⁶: the same as that of its own chain.
+    /// The index in the available ring of the receive chain that the frame is for, modulo 2¹⁶. A frame that is sent a second time
+    /// names the same one.
     pub index: u16,
 }
 

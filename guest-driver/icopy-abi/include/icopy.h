@@ -43,7 +43,8 @@ int icopy_notif(void *destination, const void *source, size_t len, volatile uint
 int icopy_k2u(void *destination, const void *source, size_t len);
 int icopy_k2u_notif(void *destination, const void *source, size_t len, volatile uint64_t *variable, uint64_t value);
 
-/* 1 if *variable has the value, 0 if not yet. All copies up to the one that stores it are done then. */
+/* 1 if *variable has the value and the card has given its frame back, 0 if not yet. All copies up to the one that stores it are done
+ * then, and no vnicd that takes a killed one's place does them again; the variable alone says the former only. */
 int icopy_test(const volatile uint64_t *variable, uint64_t value);
 
 /* Waits until *variable has the value. -1 if no copy is under way that could store it. */
