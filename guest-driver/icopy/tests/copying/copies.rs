@@ -133,7 +133,7 @@ fn m_ci2_a_notification_holds_when_its_frame_cannot_be_repeated_any_more() {
     // It is stored; but if the card is killed now, the next one copies once more, over what the program has there then.
     assert!(!engine.test(variable, 1).unwrap());
     card.borrow_mut().withholds = false;
-    assert!(engine.test(variable, 1).unwrap(), "while the second one is under way");
+    assert!(engine.test(variable, 1).unwrap(), "while the second one goes on");
     card.borrow_mut().step();
     assert!(engine.test(variable, 2).unwrap());
     // What the program stored itself is no notification of the card's.

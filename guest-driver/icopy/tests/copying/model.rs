@@ -27,15 +27,22 @@ pub struct Pinned {
     pub unpins: usize,
 }
 
+/// The memory that the card reaches.
+#[derive(Default)]
+struct Pages {
+    /// Addresses in this process, by the card's page.
+    at: HashMap<u64, usize>,
+    /// The page that was given last.
+    last: u64,
+}
+
 /// What a test sees of the card.
 #[derive(Default)]
 pub struct State {
     posted: VecDeque<Posted>,
     /// Frames that the card may see.
     published: usize,
-    /// Addresses in this process, by the card's page.
-    pages: HashMap<u64, usize>,
-    next_page: u64,
+    pages: Pages,
     number: u16,
     /// Frames that are done and not reaped.
     pub done: u32,
@@ -71,7 +78,10 @@ pub fn engine(frame_data_max: usize, room: usize) -> (Engine<Model>, Rc<RefCell<
 
 pub fn engine_with(frame_data_max: usize, room: usize, options: &Options) -> (Engine<Model>, Rc<RefCell<State>>) {
     let state = Rc::new(RefCell::new(State {
-        next_page: 1 << 20,
+        pages: Pages {
+            last: 1 << 20,
+            ..Pages::default()
+        },
         ..State::default()
     }));
     let model = Model {
@@ -93,6 +103,7 @@ impl State {
     fn place(&self, address: u64) -> *mut u8 {
         let page = self
             .pages
+            .at
             .get(&(address / PAGE as u64))
             .expect("the card reaches pinned memory only");
         (page + (address % PAGE as u64) as usize) as *mut u8
@@ -156,9 +167,9 @@ impl Backend for Model {
         assert!(base.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && len > 0);
         let addresses = (0..len / PAGE).map(|page| {
             // Two neighbours, then a jump.
-            state.next_page += if page % 2 == 0 { 5 } else { 1 };
-            let number = state.next_page;
-            state.pages.insert(number, base + page * PAGE);
+            state.pages.last += if page % 2 == 0 { 5 } else { 1 };
+            let number = state.pages.last;
+            state.pages.at.insert(number, base + page * PAGE);
             number * PAGE as u64
         });
         Ok((addresses.collect(), (base, len)))
@@ -171,6 +182,7 @@ impl Backend for Model {
         let mut left = len / PAGE;
         let mut gone: Vec<u64> = state
             .pages
+            .at
             .iter()
             .filter(|(_, at)| (base..base + len).contains(at))
             .map(|(page, _)| *page)
@@ -178,7 +190,7 @@ impl Backend for Model {
         gone.sort_unstable();
         for page in gone {
             if left > 0 {
-                state.pages.remove(&page);
+                state.pages.at.remove(&page);
                 left -= 1;
             }
         }
