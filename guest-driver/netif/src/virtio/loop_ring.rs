@@ -230,23 +230,25 @@ impl LoopRings {
     /// Writes the table of a chain behind the address of its header, and returns how many descriptors it has.
     #[inline]
     fn write_table(&self, table: usize, pieces: &[Piece], own: u16, last: Option<u64>) -> u16 {
-        let count = pieces.len() + usize::from(last.is_some());
-        let rest = |len: u32, number: usize| {
-            let flags = if number < count { own | NEXT } else { own };
-            (u64::from(len) | u64::from(flags) << 32 | (number as u64 + 1) << 48).to_le()
-        };
-        let mut words = [0; 2 * (PIECES_MAX + 2)];
-        words[1] = rest(WHOLE_HEADER as u32, 0);
-        for (number, (words, piece)) in (1..).zip(words[2..].chunks_exact_mut(2).zip(pieces)) {
-            words[0] = piece.address.to_le();
-            words[1] = rest(piece.len, number);
+        const FOLLOWS: u64 = (NEXT as u64) << 32;
+        const NUMBER: u64 = 1 << 48;
+        let mut entries = [[0u64; 2]; PIECES_MAX + 2];
+        // Flags, and which entry follows.
+        let mut rest = (u64::from(own) << 32 | FOLLOWS) + NUMBER;
+        entries[0][1] = (WHOLE_HEADER as u64 | rest).to_le();
+        for (entry, piece) in entries[1..].iter_mut().zip(pieces) {
+            rest += NUMBER;
+            *entry = [piece.address.to_le(), (u64::from(piece.len) | rest).to_le()];
         }
+        let mut count = pieces.len();
         if let Some(address) = last {
-            words[2 * count] = address.to_le();
-            words[2 * count + 1] = rest(VALUE_LEN, count);
+            count += 1;
+            entries[count] = [address.to_le(), (u64::from(VALUE_LEN) | (rest + NUMBER)).to_le()];
         }
+        entries[count][1] &= !FOLLOWS.to_le();
+        let words = &entries.as_flattened()[1..2 * count + 2];
         // SAFETY: the slot is this side's until its frame is posted, so that the card does not read the table.
-        unsafe { self.memory.write_longs(table + 8, &words[1..2 * count + 2]) };
+        unsafe { self.memory.write_longs(table + 8, words) };
         count as u16 + 1
     }
 
