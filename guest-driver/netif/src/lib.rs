@@ -63,6 +63,11 @@ pub trait Netif: AsFd {
     /// [`NetifError::Down`] when the port is gone or switched off and cannot deliver again by itself.
     fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError>;
 
+    /// Returns the part of the port that keeps several frames lent at once. `None`: it lends one.
+    fn lender(&mut self) -> Option<&mut dyn FrameLender> {
+        None
+    }
+
     /// Says whether bulk data is expected from now on. A port with a bulk path polls it while data is expected, and
     /// otherwise only now and then.
     fn expect_bulk(&mut self, _expected: bool) {}
@@ -103,6 +108,25 @@ pub trait Netif: AsFd {
 
     /// Returns the counts of this port since it was opened.
     fn counters(&mut self) -> NetifCounters;
+}
+
+/// A port that keeps frames lent beyond the next call, so that something else than the processor can read them meanwhile
+/// (papers.md M-OM-A). While frames are held, [`Netif::wait`] and the port's descriptors may say that there is a frame where
+/// there is none: a caller releases all before it sleeps.
+///
+/// # Safety
+/// The bytes of a held frame stay where they are, can be read, and are not written to until [`FrameLender::release`] gives the
+/// frame back or the port is dropped, wherever the port itself is moved.
+pub unsafe trait FrameLender {
+    /// Returns how many frames can be held at once. The limit leaves the port enough buffers to receive the next ones.
+    fn held_max(&self) -> usize;
+
+    /// Holds the frame that the last [`Netif::poll_receive`] returned, until it is released. `false`: as many are held
+    /// already as can be, or there is no such frame, and it goes back with the next call.
+    fn hold(&mut self) -> bool;
+
+    /// Gives the `count` frames back that were held first.
+    fn release(&mut self, count: usize);
 }
 
 /// What [`Netif::wait`] waits for.

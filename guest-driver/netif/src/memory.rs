@@ -14,9 +14,12 @@ use ether::{ETHERNET_HEADER_LEN, MacAddr};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 
 use crate::{
-    BURST_MAX, Interest, Netif, NetifCounters, NetifError, Wake,
+    BURST_MAX, FrameLender, Interest, Netif, NetifCounters, NetifError, Wake,
     ready::{self, Readiness},
 };
+
+/// At most this many frames are held at once.
+const HELD_MAX: usize = 64;
 
 /// Frames from one port to the other.
 struct Lane {
@@ -32,6 +35,15 @@ struct LaneState {
     /// Buffers to be used again, so that a running pair does not allocate.
     spare: Vec<Vec<u8>>,
     closed: bool,
+}
+
+impl LaneState {
+    /// Keeps a buffer to be used again.
+    fn recycle(&mut self, buffer: Vec<u8>, spare_max: usize) {
+        if self.spare.len() < spare_max {
+            self.spare.push(buffer);
+        }
+    }
 }
 
 impl Lane {
@@ -77,6 +89,8 @@ pub struct MemoryPort {
     incoming: Arc<Lane>,
     outgoing: Arc<Lane>,
     lent: Vec<u8>,
+    /// Frames that the caller has besides `lent`, the oldest first.
+    held: VecDeque<Vec<u8>>,
     counters: NetifCounters,
 }
 
@@ -98,6 +112,7 @@ pub fn memory_pair(
         incoming: Arc::clone(incoming),
         outgoing: Arc::clone(outgoing),
         lent: Vec::new(),
+        held: VecDeque::new(),
         counters: NetifCounters::default(),
     };
     Ok((port(macs[0], &lanes[0], &lanes[1]), port(macs[1], &lanes[1], &lanes[0])))
@@ -146,9 +161,7 @@ impl Netif for MemoryPort {
             return if lane.closed { Err(self.down()) } else { Ok(None) };
         };
         let returned = std::mem::replace(&mut self.lent, frame);
-        if lane.spare.len() < self.queue_frames_max {
-            lane.spare.push(returned);
-        }
+        lane.recycle(returned, self.queue_frames_max);
         let was_full = lane.frames.len() + 1 == self.queue_frames_max;
         drop(lane);
         if was_full {
@@ -156,6 +169,10 @@ impl Netif for MemoryPort {
         }
         self.counters.received += 1;
         Ok(Some(&self.lent))
+    }
+
+    fn lender(&mut self) -> Option<&mut dyn FrameLender> {
+        Some(self)
     }
 
     fn send_burst(&mut self, frames: &[&[IoSlice<'_>]]) -> Result<usize, NetifError> {
@@ -223,6 +240,28 @@ impl Netif for MemoryPort {
 
     fn counters(&mut self) -> NetifCounters {
         self.counters
+    }
+}
+
+// SAFETY: a held frame is a vector that nothing touches until it is released.
+unsafe impl FrameLender for MemoryPort {
+    fn held_max(&self) -> usize {
+        HELD_MAX
+    }
+
+    fn hold(&mut self) -> bool {
+        if self.held.len() == HELD_MAX || self.lent.is_empty() {
+            return false;
+        }
+        self.held.push_back(std::mem::take(&mut self.lent));
+        true
+    }
+
+    fn release(&mut self, count: usize) {
+        let mut lane = self.incoming.lock();
+        for buffer in self.held.drain(..count.min(self.held.len())) {
+            lane.recycle(buffer, self.queue_frames_max);
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! Looking costs a system call, so it is only done while such frames are expected, and now and then to be rid of others.
 
 use std::{
+    collections::VecDeque,
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
@@ -17,6 +18,8 @@ use crate::NetifCounters;
 const BATCH_FRAMES: usize = 32;
 /// At most this many bytes are read with one system call: as much as stays in a core's own cache until it is handled.
 const BATCH_LEN: usize = 128 << 10;
+/// At most this many bytes of frames are held at once.
+const HELD_LEN: usize = 512 << 10;
 /// Frames that are not expected (late ones, duplicates, forged ones) are polled for once in this many polls.
 const UNEXPECTED_POLLS: u32 = 1 << 12;
 
@@ -75,6 +78,24 @@ impl Bulk {
         self.take(counters)
     }
 
+    /// Returns how many frames can be held.
+    pub(super) const fn held_max(&self) -> usize {
+        HELD_LEN / place_len(self.frame_len)
+    }
+
+    /// Keeps the frame last returned until [`Bulk::release_held`]. `false`: as many are kept already as can be.
+    pub(super) fn hold(&mut self) -> bool {
+        let held_max = self.held_max();
+        self.batch.as_mut().is_some_and(|batch| batch.hold(held_max))
+    }
+
+    /// Lets the place of the frame that was held first be used again.
+    pub(super) fn release_held(&mut self) {
+        if let Some(batch) = &mut self.batch {
+            batch.spare.extend(batch.held.pop_front());
+        }
+    }
+
     fn take(&mut self, counters: &mut NetifCounters) -> Option<&[u8]> {
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.frame_len));
         if batch.next == batch.filled {
@@ -90,37 +111,58 @@ impl Bulk {
             } else {
                 counters.received += 1;
                 let len = (message.msg_len as usize).min(batch.place_len);
-                return Some(&batch.places[at * batch.place_len..][..len]);
+                let place = batch.parts[at].iov_base.cast::<u8>();
+                // SAFETY: a place of `place_len` bytes, which are initialised, in memory that lives as long as `batch`. The kernel
+                // writes to it in `fill` alone, which needs `&mut self`.
+                return Some(unsafe { std::slice::from_raw_parts(place, len) });
             }
         }
         None
     }
 }
 
+/// Returns the length of a place for frames of this length, in bytes.
+const fn place_len(frame_len: usize) -> usize {
+    frame_len.next_multiple_of(64)
+}
+
 /// Places for frames, and the descriptions of these places that the kernel reads.
 struct Batch {
-    places: Vec<u8>,
+    /// The memory of all places; that of the ones that take the place of held frames is added when a frame is first held.
+    _places: Vec<Vec<u8>>,
     place_len: usize,
-    // Point into `places`, and `messages` to them. None of the three grows.
-    _parts: Vec<iovec>,
+    // Point into `_places`, and `messages` to them. None of the three moves.
+    parts: Vec<iovec>,
     messages: Vec<mmsghdr>,
     filled: usize,
     next: usize,
+    /// Places of frames that the caller keeps, the oldest first.
+    held: VecDeque<*mut u8>,
+    /// Places that hold nothing, to be used in the place of those.
+    spare: Vec<*mut u8>,
 }
 
 // SAFETY: all that the pointers lead to belongs to this value alone and moves with it; nothing in it is tied to a thread.
 unsafe impl Send for Batch {}
 
+/// Makes memory for `count` places. The places are pointers to it, and it is accessed by these alone.
+fn places(place_len: usize, count: usize) -> (Vec<u8>, Vec<*mut u8>) {
+    let mut memory = vec![0; place_len * count];
+    let base = memory.as_mut_ptr();
+    let places = (0..count).map(|at| base.wrapping_add(at * place_len)).collect();
+    (memory, places)
+}
+
 impl Batch {
     fn new(frame_len: usize) -> Self {
-        let place_len = frame_len.next_multiple_of(64);
+        let place_len = place_len(frame_len);
         let frames = (BATCH_LEN / place_len).clamp(1, BATCH_FRAMES);
-        let mut places = vec![0; place_len * frames];
+        let (memory, places) = places(place_len, frames);
         let mut parts: Vec<_> = places
-            .chunks_exact_mut(place_len)
+            .into_iter()
             .map(|place| iovec {
-                iov_base: place.as_mut_ptr().cast(),
-                iov_len: place.len(),
+                iov_base: place.cast(),
+                iov_len: place_len,
             })
             .collect();
         let messages = parts
@@ -134,20 +176,38 @@ impl Batch {
             })
             .collect();
         Self {
-            places,
+            _places: vec![memory],
             place_len,
-            _parts: parts,
+            parts,
             messages,
             filled: 0,
             next: 0,
+            held: VecDeque::new(),
+            spare: Vec::new(),
         }
+    }
+
+    /// Keeps the frame last taken: the kernel gets another place for it.
+    fn hold(&mut self, held_max: usize) -> bool {
+        if self.held.is_empty() && self.spare.is_empty() {
+            let (memory, places) = places(self.place_len, held_max);
+            self._places.push(memory);
+            self.spare = places;
+        }
+        let taken = self.next.checked_sub(1).and_then(|at| self.parts.get_mut(at));
+        let (Some(part), Some(spare)) = (taken, self.spare.pop()) else {
+            return false;
+        };
+        let place = std::mem::replace(&mut part.iov_base, spare.cast());
+        self.held.push_back(place.cast());
+        true
     }
 
     /// Reads as many frames as are there and fit, at least one.
     fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         (self.next, self.filled) = (0, 0);
-        // SAFETY: every message describes one place of `places`, which lives as long as `self` and is not borrowed
-        // elsewhere while `self` is borrowed for this call.
+        // SAFETY: every message describes one place, whose memory lives as long as `self`, and which is neither borrowed while
+        // `self` is borrowed for this call nor held.
         let count = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

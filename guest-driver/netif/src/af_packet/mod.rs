@@ -32,6 +32,7 @@ pub(crate) mod socket;
 mod vnet;
 
 use std::{
+    collections::VecDeque,
     io::IoSlice,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Instant,
@@ -49,8 +50,8 @@ pub use self::{
     ring::RingLayout,
 };
 use crate::{
-    BURST_MAX, Instruction, Interest, Netif, NetifCounters, NetifError, Wake, af_xdp::Direct, interface::Interface,
-    ready::Readiness, wait_for,
+    BURST_MAX, FrameLender, Instruction, Interest, Netif, NetifCounters, NetifError, Wake, af_xdp::Direct,
+    interface::Interface, ready::Readiness, wait_for,
 };
 
 /// The settings of a packet socket.
@@ -79,6 +80,19 @@ impl Default for AfPacketOptions {
     }
 }
 
+/// At most this many frames are held at once.
+const HELD_MAX: usize = 64;
+
+/// Where a frame is that the caller has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lent {
+    Nothing,
+    /// In a slot of the ring: the one at its head, if it is not held.
+    Slot,
+    /// In a place of the bulk path.
+    Bulk,
+}
+
 /// A port over AF_PACKET; see [`Netif`].
 pub struct AfPacket {
     interface: Interface,
@@ -92,8 +106,10 @@ pub struct AfPacket {
     direct: Option<Direct>,
     /// The kernel expects its own head before each frame.
     linear_head: bool,
-    /// The caller still has the slot at the ring's head.
-    lent: bool,
+    /// What the caller has of the last call.
+    lent: Lent,
+    /// What the caller keeps for longer, the oldest first.
+    held: VecDeque<Lent>,
     counters: NetifCounters,
 }
 
@@ -132,7 +148,8 @@ impl AfPacket {
             _sink: sink,
             direct,
             linear_head,
-            lent: false,
+            lent: Lent::Nothing,
+            held: VecDeque::new(),
             counters: NetifCounters::default(),
         })
     }
@@ -220,10 +237,10 @@ impl AfPacket {
     }
 
     fn give_back(&mut self) {
-        if self.lent {
+        if self.lent == Lent::Slot {
             self.ring.release();
-            self.lent = false;
         }
+        self.lent = Lent::Nothing;
     }
 
     /// Drops slots that are not for the caller; true if the one at the head is.
@@ -270,16 +287,26 @@ impl Netif for AfPacket {
     fn poll_receive(&mut self) -> Result<Option<&[u8]>, NetifError> {
         self.give_back();
         if !self.skip_to_frame() {
-            let bulk = self.bulk.as_mut();
-            return Ok(bulk.and_then(|bulk| bulk.poll(&mut self.counters)));
+            let Some(bulk) = self.bulk.as_mut() else {
+                return Ok(None);
+            };
+            let frame = bulk.poll(&mut self.counters);
+            if frame.is_some() {
+                self.lent = Lent::Bulk;
+            }
+            return Ok(frame);
         }
-        self.lent = true;
+        self.lent = Lent::Slot;
         self.counters.received += 1;
         let bytes = self.ring.peek().map(|slot| slot.bytes);
         if let Some(bytes) = bytes {
             ring::fetch_ahead(bytes);
         }
         Ok(bytes)
+    }
+
+    fn lender(&mut self) -> Option<&mut dyn FrameLender> {
+        Some(self)
     }
 
     #[inline]
@@ -399,5 +426,43 @@ impl Netif for AfPacket {
             self.counters.dropped_no_buffer += u64::from(socket::take_drops(socket).unwrap_or(0));
         }
         self.counters
+    }
+}
+
+// SAFETY: a held slot stays the user's until its status is stored, and the kernel gets no place of the bulk path that is held. Both
+// lie in memory that stays until the port is dropped.
+unsafe impl FrameLender for AfPacket {
+    fn held_max(&self) -> usize {
+        let of_bulk = self.bulk.as_ref().map_or(HELD_MAX, Bulk::held_max);
+        self.ring.held_max().min(of_bulk).min(HELD_MAX)
+    }
+
+    fn hold(&mut self) -> bool {
+        if self.held.len() >= self.held_max() {
+            return false;
+        }
+        let is_held = match self.lent {
+            Lent::Slot => {
+                self.ring.hold();
+                true
+            }
+            Lent::Bulk => self.bulk.as_mut().is_some_and(Bulk::hold),
+            Lent::Nothing => false,
+        };
+        if !is_held {
+            return false;
+        }
+        self.held.push_back(std::mem::replace(&mut self.lent, Lent::Nothing));
+        true
+    }
+
+    fn release(&mut self, count: usize) {
+        for lent in self.held.drain(..count.min(self.held.len())) {
+            match (lent, &mut self.bulk) {
+                (Lent::Slot, _) => self.ring.release_held(),
+                (Lent::Bulk, Some(bulk)) => bulk.release_held(),
+                _ => {}
+            }
+        }
     }
 }

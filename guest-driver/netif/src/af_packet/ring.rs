@@ -4,6 +4,7 @@
 //! longer than a message takes.
 
 use std::{
+    collections::VecDeque,
     io,
     os::fd::BorrowedFd,
     ptr::NonNull,
@@ -140,6 +141,9 @@ pub(super) const fn is_ours(packet_type: u8) -> bool {
     !matches!(packet_type, libc::PACKET_OTHERHOST | libc::PACKET_OUTGOING)
 }
 
+/// At most this part of the slots is held at once, so that a burst finds room.
+const HELD_PART: usize = 8;
+
 /// The mapped ring. The slot at `next` belongs to the kernel until its status says otherwise. Its address is kept
 /// instead of computed, because it is read many times for every frame.
 pub(super) struct RxRing {
@@ -149,9 +153,11 @@ pub(super) struct RxRing {
     next: NonNull<u8>,
     block: usize,
     in_block: usize,
+    /// Slots before `next` that stay the user's, the oldest first.
+    held: VecDeque<NonNull<u8>>,
 }
 
-// SAFETY: the pointer leads into the mapping of this value alone; nothing in it is tied to a thread.
+// SAFETY: the pointers lead into the mapping of this value alone; nothing in it is tied to a thread.
 unsafe impl Send for RxRing {}
 
 impl RxRing {
@@ -167,13 +173,19 @@ impl RxRing {
             layout,
             block: 0,
             in_block: 0,
+            held: VecDeque::new(),
         })
     }
 
     fn status(&self) -> &AtomicU32 {
+        self.status_of(self.next)
+    }
+
+    /// Returns the status of a slot, whose address is that of a slot of this ring.
+    fn status_of(&self, slot: NonNull<u8>) -> &AtomicU32 {
         // SAFETY: the status is the first field of the slot's header, aligned to 16; kernel and user both access it as
         // one 32-bit word, and the mapping lives as long as `self`.
-        unsafe { AtomicU32::from_ptr(self.next.cast().as_ptr()) }
+        unsafe { AtomicU32::from_ptr(slot.cast().as_ptr()) }
     }
 
     /// Whether the kernel has handed the next slot over.
@@ -213,6 +225,31 @@ impl RxRing {
     #[inline]
     pub(super) fn release(&mut self) {
         self.status().store(TP_STATUS_KERNEL, Ordering::Release);
+        self.advance();
+    }
+
+    /// Returns how many slots can be held.
+    pub(super) const fn held_max(&self) -> usize {
+        self.layout.slots() / HELD_PART
+    }
+
+    /// Keeps the slot last peeked at from the kernel until [`RxRing::release_held`]. The kernel, which fills slots in
+    /// order, drops frames when it comes round to it before that.
+    pub(super) fn hold(&mut self) {
+        self.held.push_back(self.next);
+        self.advance();
+    }
+
+    /// Gives the slot that was held first back to the kernel.
+    pub(super) fn release_held(&mut self) {
+        if let Some(slot) = self.held.pop_front() {
+            self.status_of(slot).store(TP_STATUS_KERNEL, Ordering::Release);
+        }
+    }
+
+    /// Goes on to the slot after `next`.
+    #[inline]
+    fn advance(&mut self) {
         self.in_block += 1;
         let mut offset = self.in_block * self.layout.slot_len;
         if offset + self.layout.slot_len > self.layout.block_len {

@@ -1,6 +1,7 @@
 //! A queue pair as a port. Its process alone drives it: no system call sends or receives.
 
 use std::{
+    collections::VecDeque,
     io::IoSlice,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
@@ -20,12 +21,16 @@ use super::{
     prepared::PairPlace,
     ring::{Direction, Ring, Used},
 };
-use crate::{BURST_MAX, Interest, Netif, NetifCounters, NetifError, Wake, ready, ready::Readiness};
+use crate::{BURST_MAX, FrameLender, Interest, Netif, NetifCounters, NetifError, Wake, ready, ready::Readiness};
 
 /// Without interrupts a sleeper looks at the rings after pauses that double from the first to the second. A frame is
 /// found late by as much again as the port was quiet before, or by the longest pause.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(4);
+
+/// At most this many frames are held at once, and at most this part of the slots, so that a burst finds room.
+const HELD_MAX: usize = 64;
+const HELD_PART: usize = 4;
 
 /// What the card has done against the rules, besides what [`NetifCounters`] count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +73,8 @@ pub struct VirtioPort {
     free: Vec<u16>,
     /// The slot whose frame the caller has.
     lent: Option<u16>,
+    /// Slots whose frames the caller keeps for longer, the oldest first.
+    held: VecDeque<u16>,
     /// The next frame that was found while looking whether there is one.
     found: Option<(u16, usize)>,
     /// A rule that the card broke: nothing that it says counts any more.
@@ -123,6 +130,7 @@ impl VirtioPort {
             place,
             doorbells,
             lent: None,
+            held: VecDeque::new(),
             found: None,
             broken: None,
             looks: Looks {
@@ -325,6 +333,10 @@ impl Netif for VirtioPort {
         Ok(Some(unsafe { self.memory.slot(at, len) }))
     }
 
+    fn lender(&mut self) -> Option<&mut dyn FrameLender> {
+        Some(self)
+    }
+
     fn send_burst(&mut self, frames: &[&[IoSlice<'_>]]) -> Result<usize, NetifError> {
         if self.free.len() < frames.len().min(BURST_MAX) || self.transmit.has_used() {
             self.reclaim()?;
@@ -399,5 +411,31 @@ impl Netif for VirtioPort {
 
     fn counters(&mut self) -> NetifCounters {
         self.counts.port
+    }
+}
+
+// SAFETY: the card has given the slot back, and gets it when it is posted, no earlier than it is released; the memory of the slots stays
+// mapped until the port is dropped.
+unsafe impl FrameLender for VirtioPort {
+    fn held_max(&self) -> usize {
+        HELD_MAX.min(usize::from(self.place.layout.slots) / HELD_PART)
+    }
+
+    fn hold(&mut self) -> bool {
+        if self.held.len() >= self.held_max() {
+            return false;
+        }
+        self.held.extend(self.lent);
+        self.lent.take().is_some()
+    }
+
+    fn release(&mut self, count: usize) {
+        let count = count.min(self.held.len());
+        for slot in self.held.drain(..count) {
+            self.receive.post(slot);
+        }
+        if count > 0 {
+            self.publish_receive();
+        }
     }
 }
