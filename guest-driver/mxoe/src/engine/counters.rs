@@ -148,6 +148,8 @@ counters! {
     LostOnPurpose "LOST_ON_PURPOSE" "not sent: packets lost on purpose, for a test",
     PeersAdded "PEERS_ADDED" "peers that were added because they announced themselves",
     SharedBroken "SHARED_BROKEN" "programs of this host that broke the rules of shared memory; nothing more is taken from them",
+    CopiesSubmitted "COPIES_SUBMITTED" "pieces of large messages that a copy engine was given to copy",
+    CopiesFinished "COPIES_FINISHED" "of these, pieces that it is known to have copied",
 }
 
 /// The counts of one endpoint or board; 32 bits each, wrapping as users of the reference expect.
