@@ -479,10 +479,10 @@ impl Endpoint {
         drop(before);
     }
 
-    /// Lets `engine` copy long messages from other hosts to their place. With `None`, the initial value, the processor
-    /// copies them.
+    /// Lets `engine` copy long messages from other hosts to their place, in the place of the engine that
+    /// [`EndpointOptions::copy_engine`](crate::EndpointOptions::copy_engine) chose. With `None` the processor copies them.
     pub fn set_copy_engine(&self, engine: Option<Box<dyn CopyEngine>>) {
-        self.lock().store.copies.set(engine);
+        self.lock().set_copy_engine(engine);
     }
 
     /// Makes the copy engine forget the memory of receives that are over, where that is kept, because the program frees

@@ -18,9 +18,10 @@ use rustix::process::getpid;
 use weft_authority::{CounterPage, OpenedEndpoint, Session};
 
 use crate::{
-    Address, Board, Endpoint, EndpointOptions, Error,
+    Address, Board, CopyEngineKind, Endpoint, EndpointOptions, Error,
     address::PARTNER_SELF,
     clock,
+    copies::thread::ThreadEngine,
     core::{Core, Opened},
     egress::Egress,
     helper,
@@ -187,6 +188,10 @@ impl<'a> EndpointBuilder<'a> {
             copies_mediums: options.copies_mediums,
             others_by_frames: options.others_by_frames,
         })?;
+        // A port that lends one frame would have the thread waited for at each.
+        if options.copy_engine == CopyEngineKind::Thread && core.egress.held_max() > 0 {
+            core.set_copy_engine(Some(Box::new(ThreadEngine::new())));
+        }
         if options.others_by_frames {
             core.loop_back();
         }

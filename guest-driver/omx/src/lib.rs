@@ -61,6 +61,6 @@ pub use mxoe::{
     engine::{Counter, Counters},
     matching::SourceKey,
 };
-pub use options::{EndpointOptions, Waiting};
+pub use options::{CopyEngineKind, EndpointOptions, Waiting};
 pub use request::{Request, RequestKind, SendUntil, Status};
 pub use warnings::show_warnings;

@@ -149,19 +149,23 @@ impl Segments {
         });
     }
 
-    /// Has a copy engine copy received bytes to offset `offset`; what is beyond the end is left out.
+    /// Has a copy engine copy received bytes to offset `offset`; what is beyond the end is left out. Returns how many bytes the engine
+    /// copies; the others are in their place.
     ///
     /// # Safety
-    /// `data` and the request stay as they are until `copies` has finished, and [`Copies::over`] is called with the segments before
-    /// the request is over.
-    pub(crate) unsafe fn write_by(&mut self, offset: u32, data: &[u8], copies: &mut Copies) {
-        let mut rest = data;
+    /// `data` and the request stay as they are until the copies that this submits are finished, and [`Copies::over`] is called with the
+    /// segments before the request is over.
+    pub(crate) unsafe fn write_by(&mut self, offset: u32, data: &[u8], copies: &mut Copies) -> usize {
+        let (mut rest, mut submitted) = (data, 0);
         self.pieces_of_segments(offset, data.len(), |ptr, len, segment| {
             let (now, later) = rest.split_at(len);
             // SAFETY: as in `write`, and both stay, as the caller promises.
-            unsafe { copies.copy(now.as_ptr(), ptr, len, segment) };
+            if unsafe { copies.copy(now.as_ptr(), ptr, len, segment) } {
+                submitted += len;
+            }
             rest = later;
         });
+        submitted
     }
 
     /// Returns all bytes, if they lie in one piece.

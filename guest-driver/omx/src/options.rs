@@ -24,6 +24,36 @@ pub enum Waiting {
     Sleep,
 }
 
+/// What copies the data of large messages from other hosts to the program's memory (papers.md M-OM-A).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyEngineKind {
+    /// The thread that receives the data.
+    #[default]
+    None,
+    /// A thread of its own, one per endpoint, which needs a processor to itself while data comes.
+    Thread,
+}
+
+impl CopyEngineKind {
+    /// Parses `OMX_COPY_ENGINE`; where it cannot be followed, the processor copies, and the sentence says why.
+    fn parse(text: &str) -> (Self, Option<String>) {
+        match text.trim() {
+            "" | "none" => (Self::None, None),
+            "thread" => (Self::Thread, None),
+            "card" => (
+                Self::None,
+                Some("`card`: a card that copies cannot be used yet, so the processor copies".to_owned()),
+            ),
+            other => (
+                Self::None,
+                Some(format!(
+                    "`{other}` is none of `thread`, `card` and `none`, so the processor copies"
+                )),
+            ),
+        }
+    }
+}
+
 /// The options of an endpoint to be opened.
 #[derive(Clone, Debug)]
 pub struct EndpointOptions {
@@ -55,6 +85,9 @@ pub struct EndpointOptions {
     pub shared_rndv_threshold: u32,
     /// Long messages of this host are read from the sender's memory where the system allows it.
     pub single_copy: bool,
+    /// What copies the data of large messages from other hosts. An engine of the program's own replaces it
+    /// ([`crate::Endpoint::set_copy_engine`]).
+    pub copy_engine: CopyEngineKind,
     /// A copy engine keeps to know the memory of receives that are over, until [`crate::Endpoint::clean_registrations`] names it:
     /// for programs that say so before they give memory back.
     pub registrations_kept: bool,
@@ -82,7 +115,7 @@ const RESEND_MS: u64 = 500;
 impl Default for EndpointOptions {
     /// The defaults, changed by the environment: `OMX_WAITSPIN`, `OMX_WAITINTR`, `OMX_PROGRESS`, `OMX_CONNECT_POLLALL`,
     /// `OMX_UNEXPECTED_BYTES_MAX`, `OMX_ANY_ENDPOINT`, `OMX_CTXIDS`, `OMX_RNDV_THRESHOLD`, `OMX_SHARED_RNDV_THRESHOLD`, `OMX_SHARED_SINGLE_COPY`, `OMX_MEDIUM_SENDQ`,
-    /// `OMX_PACKET_LOSS`, `OMX_ZOMBIE_SEND`, `OMX_NOTACKED_MAX`, `OMX_RESENDS_MAX`, `OMX_RCACHE`, `OMX_DISABLE_SELF`, `OMX_DISABLE_SHARED`, and the MX
+    /// `OMX_PACKET_LOSS`, `OMX_COPY_ENGINE`, `OMX_ZOMBIE_SEND`, `OMX_NOTACKED_MAX`, `OMX_RESENDS_MAX`, `OMX_RCACHE`, `OMX_DISABLE_SELF`, `OMX_DISABLE_SHARED`, and the MX
     /// names of the last six (`MX_DISABLE_SHMEM` of the last).
     fn default() -> Self {
         let context_id = env::var("OMX_CTXIDS").ok().and_then(|text| {
@@ -115,6 +148,7 @@ impl Default for EndpointOptions {
             )
             .unwrap_or(SHARED_RNDV_THRESHOLD),
             single_copy: flag(&["OMX_SHARED_SINGLE_COPY"], true),
+            copy_engine: env::var("OMX_COPY_ENGINE").map_or(CopyEngineKind::None, |text| copy_engine(&text)),
             registrations_kept: flag(&["OMX_RCACHE", "MX_RCACHE"], false),
             self_by_frames: flag(&["OMX_DISABLE_SELF", "MX_DISABLE_SELF"], false),
             others_by_frames: flag(&["OMX_DISABLE_SHARED", "MX_DISABLE_SHMEM"], false),
@@ -138,6 +172,16 @@ fn packet_loss(text: &str) -> Vec<(Lost, u32)> {
         SAID.call_once(|| say(None, &format!("OMX_PACKET_LOSS: {sentence}")));
     }
     faults
+}
+
+/// Parses the choice of a copy engine. A choice that cannot be followed is reported to the program's user once.
+fn copy_engine(text: &str) -> CopyEngineKind {
+    static SAID: Once = Once::new();
+    let (kind, sentence) = CopyEngineKind::parse(text);
+    if let Some(sentence) = sentence {
+        SAID.call_once(|| say(None, &format!("OMX_COPY_ENGINE: {sentence}")));
+    }
+    kind
 }
 
 /// Longest message that is always sent eagerly, in bytes.
@@ -180,3 +224,24 @@ impl EndpointOptions {
 
 /// Bits of a context id, at most.
 const CONTEXT_ID_BITS_MAX: u8 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m_om_a_only_engines_that_exist_are_chosen_and_others_are_named_in_a_sentence() {
+        for (text, kind) in [
+            ("none", CopyEngineKind::None),
+            ("", CopyEngineKind::None),
+            (" thread\n", CopyEngineKind::Thread),
+        ] {
+            assert_eq!(CopyEngineKind::parse(text), (kind, None));
+        }
+        for (text, said) in [("card", "cannot be used yet"), ("gpu", "none of `thread`")] {
+            let (kind, sentence) = CopyEngineKind::parse(text);
+            assert_eq!(kind, CopyEngineKind::None);
+            assert!(sentence.is_some_and(|sentence| sentence.contains(text) && sentence.contains(said)));
+        }
+    }
+}

@@ -17,6 +17,12 @@ struct Registration {
     used: u64,
 }
 
+impl Registration {
+    const fn shares(&self, memory: &Range<usize>) -> bool {
+        self.memory.start < memory.end && memory.start < self.memory.end
+    }
+}
+
 /// The registrations that the engine of one endpoint has.
 #[derive(Debug, Default)]
 pub(crate) struct Registrations {
@@ -31,7 +37,18 @@ impl Registrations {
         self.list.is_empty()
     }
 
-    /// Sees to it that the engine knows this memory. False: it cannot.
+    /// Whether the next memory that is added takes the place of another.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.list.len() >= REGISTRATIONS_MAX
+    }
+
+    /// Whether a registration shares a byte with this memory.
+    pub(crate) fn is_known(&self, memory: &Range<usize>) -> bool {
+        self.list.iter().any(|known| known.shares(memory))
+    }
+
+    /// Sees to it that the engine knows this memory. False: it cannot. No copy may be running if the list
+    /// [is full](Self::is_full).
     ///
     /// # Safety
     /// The memory can be written until its receive is over, and what is kept until [`Registrations::clean`] is called for it.
@@ -43,11 +60,9 @@ impl Registrations {
             known.used = self.uses;
             return true;
         }
-        if self.list.len() >= REGISTRATIONS_MAX {
+        if self.is_full() {
             let oldest = self.list.iter().enumerate().min_by_key(|(_, known)| known.used);
             if let Some((at, _)) = oldest {
-                // Copies to it may be running.
-                engine.finish();
                 engine.unregister(self.list.swap_remove(at).name);
             }
         }
@@ -60,14 +75,9 @@ impl Registrations {
         true
     }
 
-    /// Ends the registrations that share a byte with this memory; copies to it are done first.
+    /// Ends the registrations that share a byte with this memory, to which no copy may be running.
     pub(crate) fn clean(&mut self, engine: &mut dyn CopyEngine, memory: &Range<usize>) {
-        let shared = |known: &mut Registration| known.memory.start < memory.end && memory.start < known.memory.end;
-        if !self.list.iter_mut().any(shared) {
-            return;
-        }
-        engine.finish();
-        for over in self.list.extract_if(.., shared) {
+        for over in self.list.extract_if(.., |known| known.shares(memory)) {
             engine.unregister(over.name);
         }
     }

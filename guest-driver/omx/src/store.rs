@@ -137,10 +137,22 @@ pub(crate) enum SendBytes {
 pub(crate) enum Transfer {
     /// The request is gone when the send completed early.
     Send { request: Option<Key>, bytes: SendBytes },
-    /// Bytes go to a request's buffer. `pulled`: they come directly from frames, not from packets kept since earlier.
-    Receive { request: Key, pulled: bool },
+    /// Bytes go to a request's buffer. `pulled`: they come directly from frames, not from packets kept since earlier; `last_copy` is the
+    /// number of the last copy that an engine makes of them.
+    Receive { request: Key, pulled: bool, last_copy: u64 },
     /// Bytes go to an unexpected message that arrives in fragments. `None` until it has its name.
     Unexpected { id: Option<UnexpectedId> },
+}
+
+impl Transfer {
+    /// Makes a receive that has got nothing yet.
+    pub(crate) const fn receive(request: Key, pulled: bool) -> Self {
+        Self::Receive {
+            request,
+            pulled,
+            last_copy: 0,
+        }
+    }
 }
 
 pub(crate) const fn transfer_token(key: Key) -> Token {
@@ -163,7 +175,7 @@ pub(crate) struct Store {
     /// Unexpected messages that the handler has not seen; kept only while there is one.
     pub(crate) unseen: Vec<UnexpectedId>,
     pub(crate) has_handler: bool,
-    /// Copies that must be finished before a frame goes back to the port.
+    /// Copies that must be finished before their frames go back to the port.
     pub(crate) copies: Copies,
     /// The endpoint itself.
     own: Address,
@@ -395,11 +407,14 @@ impl Store {
             Body::Announced { .. } => true,
         };
         let wanted = self.matched(request, source, arrival.match_info, arrival.length);
-        match self.transfers.insert(Transfer::Receive { request, pulled }) {
-            Some(key) if pulled => Verdict::Pull {
-                receive: transfer_token(key),
-                length: wanted,
-            },
+        match self.transfers.insert(Transfer::receive(request, pulled)) {
+            Some(key) if pulled => {
+                self.copies.expect(wanted);
+                Verdict::Pull {
+                    receive: transfer_token(key),
+                    length: wanted,
+                }
+            }
             Some(key) => Verdict::Take(transfer_token(key)),
             None => {
                 self.received(request, StatusCode::Unreachable, 0);
@@ -484,13 +499,20 @@ impl Host for Store {
 
     #[inline]
     fn deliver(&mut self, receive: Token, offset: u32, data: &[u8]) {
-        match transfer_key(receive).and_then(|key| self.transfers.get(key)) {
-            Some(Transfer::Receive { request, pulled }) => {
+        match transfer_key(receive).and_then(|key| self.transfers.get_mut(key)) {
+            Some(Transfer::Receive {
+                request,
+                pulled,
+                last_copy,
+            }) => {
                 if let Some(entry) = self.requests.get_mut(*request) {
                     if *pulled && self.copies.takes(entry.status.length, data.len()) {
-                        // SAFETY: what is pulled lies in the frame, and `Core::step` finishes the copies before it gives the frame back
-                        // or reads what completed; `received` ends every receive.
-                        unsafe { entry.memory.write_by(offset, data, &mut self.copies) };
+                        // SAFETY: what is pulled lies in the frame, which `Core::keep_frame` keeps until the copies are finished, and the
+                        // request is over (`Core::copied`, with `received`) when they are.
+                        let submitted = unsafe { entry.memory.write_by(offset, data, &mut self.copies) };
+                        if submitted > 0 {
+                            *last_copy = self.copies.count_packet(submitted == data.len());
+                        }
                     } else {
                         entry.memory.write(offset, data);
                     }

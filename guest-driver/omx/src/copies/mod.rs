@@ -1,33 +1,52 @@
-//! The hook for an engine that copies received data in the processor's place (papers.md M-OM-A); by default the processor copies.
-//! A port lends one frame at a time: copies of a frame overlap with what the protocol does about that frame, no more.
+//! Engines that copy received data in the processor's place (papers.md M-OM-A); by default the processor copies.
+//!
+//! The copies of a long message are submitted as its packets come, and the processor goes on. Copies are done in order, so
+//! that one number says of each whether it is: the frames stay with the endpoint until their copies are done, and a receive is over
+//! when its last copy is, too. Frames go back to the port when something is sent, such as the next pull request, when a time-out
+//! fires, when the port lends no more, and before a thread sleeps.
 
-use std::{fmt, ops::Range};
+pub(crate) mod thread;
 
-use crate::{Segment, memory::Segments, registrations::Registrations};
+use std::{collections::VecDeque, fmt, ops::Range};
+
+use mxoe::engine::{Counter, Counters};
+
+use crate::{Segment, StatusCode, memory::Segments, registrations::Registrations, slab::Key};
 
 /// Shorter messages are copied by the processor (M-OM-A), in bytes.
 const MESSAGE_LEN_MIN: u32 = 32 << 10;
-/// Shorter pieces are copied by the processor, too, in bytes.
+/// Shorter packets, and shorter pieces of the program's memory, are copied by the processor, too, in bytes.
 const PIECE_LEN_MIN: usize = 1 << 10;
 
-/// An engine that copies memory while the processor goes on.
+/// An engine that copies memory while the processor goes on, in the order in which copies are submitted.
 ///
 /// # Safety
-/// When [`CopyEngine::finish`] has returned, or the engine is dropped, all that was submitted is copied, and the engine does not
-/// touch that memory any more.
+/// A copy that [`CopyEngine::finished`] counts, or that [`CopyEngine::wait`] waited for, is made, and the engine does not touch its memory
+/// any more. Nor does an engine that was dropped.
 pub unsafe trait CopyEngine: Send {
     /// Begins to copy `len` bytes. `false`: the engine does not, and the processor will.
     ///
     /// # Safety
-    /// Until [`CopyEngine::finish`] has returned, the bytes at `from` can be read and those at `to` written, they do
-    /// not overlap, and no other code writes to either.
+    /// Until the copy is finished, the bytes at `from` can be read and those at `to` written, they do not overlap, and no
+    /// other code writes to either.
     unsafe fn submit(&mut self, from: *const u8, to: *mut u8, len: usize) -> bool;
 
-    /// Blocks until every copy is done.
-    fn finish(&mut self);
+    /// Returns how many of the copies that the engine took are finished. Does not block.
+    fn finished(&mut self) -> u64;
+
+    /// Blocks until the first `count` copies that the engine took are finished.
+    fn wait(&mut self, count: u64);
+
+    /// Says that data to be copied was requested and will be here soon.
+    fn expect(&mut self) {}
+
+    /// Whether the engine copies only to memory that is [registered](CopyEngine::register). By default it copies to any.
+    fn needs_registrations(&self) -> bool {
+        false
+    }
 
     /// Makes memory known before the first copy to it; its name until [`CopyEngine::unregister`]. `None`: it cannot be, and the
-    /// processor copies. By default the engine needs to know nothing.
+    /// processor copies.
     ///
     /// # Safety
     /// The memory can be written until the receive that it belongs to is over; where registrations are kept
@@ -40,27 +59,66 @@ pub unsafe trait CopyEngine: Send {
     fn unregister(&mut self, _name: u64) {}
 }
 
-/// Copies of received data that are running.
+/// A receive that has all its packets, and copies that are not finished.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub(crate) request: Key,
+    pub(crate) code: StatusCode,
+    /// The bytes that were transferred.
+    pub(crate) transferred: u32,
+    /// The number of its last copy.
+    last_copy: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    whole_frames: u32,
+    partial_frames: u32,
+    waits: u32,
+}
+
+/// Copies of received data that are running. They are numbered from 1 on, also across engines.
 #[derive(Default)]
 pub(crate) struct Copies {
     engine: Option<Box<dyn CopyEngine>>,
-    pending: bool,
+    /// The copies of earlier engines, all of which are finished.
+    before: u64,
+    /// The number of the last copy that was submitted, and of the last one known to be finished.
+    submitted: u64,
+    finished: u64,
+    /// Something was submitted whose bytes lie in the frame that is handled now.
+    from_this_frame: bool,
+    /// Frames or receives wait for copies.
+    awaited: bool,
+    /// The number of the last copy from each frame that is held, the oldest frame first.
+    frames: VecDeque<u64>,
+    /// So many frames the port holds. 0: copies overlap with what the protocol does about one frame, no more.
+    frames_max: usize,
+    /// Receives that wait for their last copy, in the order in which their last packets came.
+    receives: VecDeque<Copied>,
     registrations: Registrations,
+    counts: Counts,
 }
 
 impl fmt::Debug for Copies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let engine = self.engine.as_ref().map(|_| "a copy engine");
         let mut shown = f.debug_struct("Copies");
-        shown.field("engine", &engine).field("pending", &self.pending);
+        shown.field("engine", &engine).field("submitted", &self.submitted);
+        shown.field("finished", &self.finished).field("frames", &self.frames);
+        shown.field("receives", &self.receives);
         shown.field("registrations", &self.registrations).finish()
     }
 }
 
 impl Copies {
-    pub(crate) fn set(&mut self, engine: Option<Box<dyn CopyEngine>>) {
+    /// Replaces the engine. Nothing may wait for the copies of the one before ([`Copies::finish`]). `frames_max`: so many frames the
+    /// port holds.
+    pub(crate) fn set(&mut self, engine: Option<Box<dyn CopyEngine>>, frames_max: usize) {
         self.clean(&(0..usize::MAX));
         self.finish();
+        self.before = self.submitted;
+        self.frames_max = frames_max;
         self.engine = engine;
     }
 
@@ -71,8 +129,12 @@ impl Copies {
 
     /// The engine forgets whatever shares a byte with this memory.
     pub(crate) fn clean(&mut self, memory: &Range<usize>) {
-        if let Some(engine) = &mut self.engine {
-            self.registrations.clean(engine.as_mut(), memory);
+        if self.registrations.is_known(memory) {
+            // Copies to it may be running.
+            self.finish();
+            if let Some(engine) = &mut self.engine {
+                self.registrations.clean(engine.as_mut(), memory);
+            }
         }
     }
 
@@ -92,45 +154,182 @@ impl Copies {
         }
     }
 
-    /// Whether a piece of a message is worth submitting.
+    /// Notes that a message of this length was requested.
     #[inline]
-    pub(crate) fn takes(&self, message_len: u32, piece_len: usize) -> bool {
-        self.engine.is_some() && message_len >= MESSAGE_LEN_MIN && piece_len >= PIECE_LEN_MIN
+    pub(crate) fn expect(&mut self, message_len: u32) {
+        if let Some(engine) = &mut self.engine
+            && message_len >= MESSAGE_LEN_MIN
+        {
+            engine.expect();
+        }
     }
 
-    /// Copies, at once or until [`Copies::finish`]. `segment` is the piece of the program's memory that holds `to`.
+    /// Whether a packet of a message is worth submitting, and can be. Where the port lends no more frames, and no copy is
+    /// finished, the processor copies instead of waiting.
+    #[inline]
+    pub(crate) fn takes(&mut self, message_len: u32, packet_len: usize) -> bool {
+        self.engine.is_some() && message_len >= MESSAGE_LEN_MIN && packet_len >= PIECE_LEN_MIN && self.has_room()
+    }
+
+    fn has_room(&mut self) -> bool {
+        if self.frames.len() < self.frames_max || self.frames_max == 0 {
+            return true;
+        }
+        self.look();
+        self.frames.front().is_none_or(|last_copy| *last_copy <= self.finished)
+    }
+
+    /// Has the engine copy, or copies at once and returns false. `segment` is the piece of the program's memory that holds `to`.
     ///
     /// # Safety
-    /// As [`CopyEngine::submit`] asks, until [`Copies::finish`] has returned, and as [`CopyEngine::register`] does of the segment.
-    pub(crate) unsafe fn copy(&mut self, from: *const u8, to: *mut u8, len: usize, segment: Segment) {
-        if let Some(engine) = &mut self.engine {
+    /// As [`CopyEngine::submit`] asks, and as [`CopyEngine::register`] does of the segment.
+    pub(crate) unsafe fn copy(&mut self, from: *const u8, to: *mut u8, len: usize, segment: Segment) -> bool {
+        if let Some(engine) = &mut self.engine
+            && len >= PIECE_LEN_MIN
+        {
             let engine = engine.as_mut();
-            // SAFETY: the caller's promise is the one that is asked for.
-            let known = unsafe { self.registrations.add(engine, segment.ptr, segment.len as usize) };
+            let known = !engine.needs_registrations() || {
+                if self.registrations.is_full() {
+                    // Copies to what is forgotten may be running.
+                    engine.wait(self.submitted - self.before);
+                }
+                // SAFETY: the caller's promise is the one that is asked for.
+                unsafe { self.registrations.add(engine, segment.ptr, segment.len as usize) }
+            };
             // SAFETY: as above.
             if known && unsafe { engine.submit(from, to, len) } {
-                self.pending = true;
-                return;
+                self.submitted += 1;
+                self.from_this_frame = true;
+                return true;
             }
         }
         // SAFETY: readable, writable and not overlapping, as the caller promises.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        false
     }
 
-    /// Every copy is done, or will be when this returns.
+    /// Counts a packet some of whose bytes the engine copies, or all. Returns the number of the last of these copies.
+    pub(crate) const fn count_packet(&mut self, is_whole: bool) -> u64 {
+        if is_whole {
+            self.counts.whole_frames = self.counts.whole_frames.wrapping_add(1);
+        } else {
+            self.counts.partial_frames = self.counts.partial_frames.wrapping_add(1);
+        }
+        self.submitted
+    }
+
+    /// Whether the frame that was handled last must stay until copies are finished; asked once.
     #[inline]
-    pub(crate) fn finish(&mut self) {
-        if self.pending
+    pub(crate) const fn take_from_this_frame(&mut self) -> bool {
+        std::mem::replace(&mut self.from_this_frame, false)
+    }
+
+    /// Whether another frame can be held.
+    pub(crate) fn may_hold(&self) -> bool {
+        self.frames.len() < self.frames_max
+    }
+
+    /// Notes that the port holds the frame that was handled last.
+    pub(crate) fn held(&mut self) {
+        self.frames.push_back(self.submitted);
+        self.awaited = true;
+    }
+
+    /// Keeps a receive that has all its packets until its last copy is finished. Gives it back if that is so already.
+    pub(crate) fn keep(&mut self, request: Key, code: StatusCode, transferred: u32, last_copy: u64) -> Option<Copied> {
+        let copied = Copied {
+            request,
+            code,
+            transferred,
+            last_copy,
+        };
+        if last_copy > self.finished {
+            self.look();
+        }
+        if last_copy <= self.finished {
+            return Some(copied);
+        }
+        self.counts.waits = self.counts.waits.wrapping_add(1);
+        self.receives.push_back(copied);
+        self.awaited = true;
+        None
+    }
+
+    /// Whether a receive waits for its last copy.
+    #[inline]
+    pub(crate) fn has_receives(&self) -> bool {
+        self.awaited && !self.receives.is_empty()
+    }
+
+    /// Whether frames or receives wait for copies.
+    #[inline]
+    pub(crate) const fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
+    /// Asks the engine how far it is.
+    fn look(&mut self) {
+        if self.finished != self.submitted
             && let Some(engine) = &mut self.engine
         {
-            engine.finish();
-            self.pending = false;
+            self.finished = self.before + engine.finished();
+        }
+    }
+
+    /// Blocks until every copy is finished.
+    pub(crate) fn finish(&mut self) {
+        self.look();
+        if self.finished != self.submitted
+            && let Some(engine) = &mut self.engine
+        {
+            engine.wait(self.submitted - self.before);
+            self.finished = self.submitted;
+        }
+    }
+
+    /// Takes out the frames whose copies are finished, from the oldest on: so many the port is to release.
+    pub(crate) fn take_frames(&mut self) -> usize {
+        self.look();
+        let over = self
+            .frames
+            .iter()
+            .take_while(|last_copy| **last_copy <= self.finished)
+            .count();
+        self.frames.drain(..over);
+        self.awaited = !self.frames.is_empty() || !self.receives.is_empty();
+        over
+    }
+
+    /// Takes out the next receive whose copies are all finished.
+    pub(crate) fn take_receive(&mut self) -> Option<Copied> {
+        let copied = self.receives.pop_front_if(|copied| copied.last_copy <= self.finished)?;
+        self.awaited = !self.frames.is_empty() || !self.receives.is_empty();
+        Some(copied)
+    }
+
+    /// Adds what was counted.
+    pub(crate) fn add_to(&mut self, counters: &mut Counters) {
+        if self.submitted == 0 {
+            return;
+        }
+        self.look();
+        for (counter, count) in [
+            (Counter::DmarecvPullReply, self.counts.whole_frames),
+            (Counter::DmarecvPartialPullReply, self.counts.partial_frames),
+            (Counter::DmarecvPullReplyWaitDeferred, self.counts.waits),
+            (Counter::CopiesSubmitted, self.submitted as u32),
+            (Counter::CopiesFinished, self.finished as u32),
+        ] {
+            counters.add_to(counter, count);
         }
     }
 }
 
 impl Drop for Copies {
     fn drop(&mut self) {
-        self.set(None);
+        // What is running the engine ends when it is dropped.
+        if !self.registrations.is_empty() {
+            self.clean(&(0..usize::MAX));
+        }
     }
 }

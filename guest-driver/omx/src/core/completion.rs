@@ -179,7 +179,7 @@ impl Core {
             return;
         };
         match transfer {
-            Transfer::Receive { request, .. } => self.store.received(request, code, transferred),
+            Transfer::Receive { request, last_copy, .. } => self.copied(request, code, transferred, last_copy),
             Transfer::Unexpected { id: Some(id) } => {
                 if code != StatusCode::Success {
                     self.store.table.unexpected.remove(id);

@@ -7,6 +7,7 @@ use weft_authority::CounterPage;
 
 mod completion;
 mod connecting;
+mod copying;
 mod loopback;
 mod posting;
 mod progress;
@@ -110,18 +111,23 @@ impl Core {
     }
 
     /// Returns the endpoint's counts.
-    pub(crate) fn counters(&self) -> Counters {
+    pub(crate) fn counters(&mut self) -> Counters {
         let mut counters = self.engine.counters().clone();
         if let Some(local) = &self.local {
             counters.add(local.counters());
         }
+        self.store.copies.add_to(&mut counters);
         counters
     }
 
     /// Publishes the counts for the authority: now and then, before sleeping, and at the end.
-    pub(crate) fn publish(&self) {
+    pub(crate) fn publish(&mut self) {
+        if self.page.is_none() {
+            return;
+        }
+        let counters = self.counters();
         if let Some(page) = &self.page {
-            page.publish(self.counters().values());
+            page.publish(counters.values());
         }
     }
 
@@ -157,6 +163,8 @@ impl Core {
         let now = clock::now();
         self.engine.flush_acks();
         self.flush(now);
+        // The program's buffers are its own from now on.
+        self.finish_copies();
         self.publish();
         if let Some(local) = &mut self.local {
             local.close();

@@ -388,7 +388,7 @@ impl Core {
         let key = self
             .store
             .transfers
-            .find(|transfer| matches!(transfer, Transfer::Receive { request: of, pulled: true } if *of == request));
+            .find(|transfer| matches!(transfer, Transfer::Receive { request: of, pulled: true, .. } if *of == request));
         if let Some(key) = key {
             self.engine.set_pull_give_up(transfer_token(key), limit_ns);
         }
@@ -409,12 +409,13 @@ impl Core {
                     entry.memory.write(0, &data);
                 }
                 match self.store.transfers.get_mut(key) {
-                    Some(transfer) => *transfer = Transfer::Receive { request, pulled: false },
+                    Some(transfer) => *transfer = Transfer::receive(request, false),
                     None => self.store.received(request, StatusCode::Unreachable, 0),
                 }
             }
             UnexpBody::Large { id: large, .. } => {
-                let key = self.store.transfers.insert(Transfer::Receive { request, pulled: true });
+                let key = self.store.transfers.insert(Transfer::receive(request, true));
+                self.store.copies.expect(wanted);
                 let pulled = key.map(|key| self.engine.pull(self.now, large, transfer_token(key), wanted));
                 if let Some(limit_ns) = self.store.requests.get(request).and_then(|entry| entry.give_up_ns) {
                     self.limit_transfer(request, limit_ns);

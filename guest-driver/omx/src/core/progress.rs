@@ -142,6 +142,7 @@ impl Core {
     fn has_work(&self, now: Option<Time>) -> bool {
         !self.egress.is_idle()
             || !self.engine.is_quiet()
+            || self.store.copies.has_receives()
             || now.is_some_and(|now| {
                 self.engine.poll_timeout().is_some_and(|due| due <= now)
                     || self.connecting.due().is_some_and(|due| due <= now)
@@ -167,8 +168,8 @@ impl Core {
             }
             return true;
         }
-        // What the last frames acknowledged, now that nothing is there to be handed over.
-        !self.engine.is_settled() && self.step(Some(clock::now()))
+        // What the last frames acknowledged, now that nothing is there to be handed over, and receives that were copied.
+        (!self.engine.is_settled() || self.store.copies.has_receives()) && self.step(Some(clock::now()))
     }
 
     /// Takes frames that are there, and returns how many. Without a time the clock is read when there is one.
@@ -189,7 +190,9 @@ impl Core {
             self.now = *now.get_or_insert_with(clock::now);
             // The one place for both, so that the compiler keeps it in this loop.
             self.engine.handle(self.now, frame, &mut self.store);
-            self.store.copies.finish();
+            if self.store.copies.take_from_this_frame() {
+                self.keep_frame(looped.is_none());
+            }
             frames += 1;
             if looped.is_some() && frames < FRAMES_PER_STEP {
                 looped = self.next_looped();
@@ -207,6 +210,9 @@ impl Core {
         }
         self.egress.transmitted(self.engine.awaits_bulk_data());
         self.events();
+        if self.store.copies.is_awaited() {
+            self.reclaim();
+        }
         sent > 0
     }
 
@@ -266,6 +272,9 @@ impl Core {
         self.publish();
         if self.is_stopped() {
             return false;
+        }
+        if self.store.copies.is_awaited() && self.finish_copies() {
+            return true;
         }
         if !self.engine.is_settled() || self.has_looped() {
             // A hurried poll left something to do.

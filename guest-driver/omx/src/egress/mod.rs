@@ -8,7 +8,7 @@ use mxoe::{
     engine::{Engine, HEAD_BUFFER_LEN},
     wire::Dialect,
 };
-use netif::{Interest, Netif, Wake};
+use netif::{FrameLender, Interest, Netif, Wake};
 
 mod batching;
 mod burst;
@@ -116,6 +116,23 @@ impl Egress {
     #[inline]
     pub(crate) fn poll_receive(&mut self) -> Option<&[u8]> {
         self.port.poll_receive().ok().flatten()
+    }
+
+    /// Returns how many frames the port holds at once; 0: none.
+    pub(crate) fn held_max(&mut self) -> usize {
+        self.port.lender().map_or(0, |lender| lender.held_max())
+    }
+
+    /// Keeps the frame that was received last until it is released. False: the port cannot.
+    pub(crate) fn hold(&mut self) -> bool {
+        self.port.lender().is_some_and(FrameLender::hold)
+    }
+
+    /// Gives the `count` frames back to the port that were held first.
+    pub(crate) fn release(&mut self, count: usize) {
+        if let Some(lender) = self.port.lender() {
+            lender.release(count);
+        }
     }
 
     /// Tells the port that data may come on the bulk path.

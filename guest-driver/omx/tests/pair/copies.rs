@@ -1,7 +1,7 @@
 //! What an engine that copies received data is told and asked to do.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     ops::Range,
     sync::{
         Arc, Mutex,
@@ -14,33 +14,52 @@ use omx::{CopyEngine, Endpoint, EndpointOptions, Segment, StatusCode};
 
 use crate::{LIMIT, Pair, bytes, irecv, options, pair, pair_with, wait};
 
-/// Copies at the last moment it may, and counts.
+/// Is always this many copies behind, unless it is waited for.
+const BEHIND: usize = 20;
+
+/// Copies late, and counts.
 #[derive(Default)]
 struct LateEngine {
-    submitted: Vec<(usize, usize, usize)>,
+    submitted: VecDeque<(usize, usize, usize)>,
+    finished: u64,
     copies: Arc<AtomicUsize>,
     bytes: Arc<AtomicUsize>,
 }
 
-// SAFETY: `finish` makes every copy, and nothing else touches memory.
+impl LateEngine {
+    fn copy_next(&mut self) {
+        let (from, to, len) = self.submitted.pop_front().expect("a copy that was submitted");
+        let from = std::ptr::with_exposed_provenance::<u8>(from);
+        let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
+        // SAFETY: what `submit` was promised holds until the copy is counted.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        self.bytes.fetch_add(len, Ordering::Relaxed);
+        self.finished += 1;
+    }
+}
+
+// SAFETY: a copy is made before it is counted, and nothing else touches memory.
 unsafe impl CopyEngine for LateEngine {
     unsafe fn submit(&mut self, from: *const u8, to: *mut u8, len: usize) -> bool {
-        self.submitted
-            .push((from.expose_provenance(), to.expose_provenance(), len));
         // What the engine has no room for is the processor's.
-        self.copies.fetch_add(1, Ordering::Relaxed) % 7 != 6 || {
-            self.submitted.pop();
-            false
+        let takes = self.copies.fetch_add(1, Ordering::Relaxed) % 7 != 6;
+        if takes {
+            self.submitted
+                .push_back((from.expose_provenance(), to.expose_provenance(), len));
         }
+        takes
     }
 
-    fn finish(&mut self) {
-        for (from, to, len) in self.submitted.drain(..) {
-            let from = std::ptr::with_exposed_provenance::<u8>(from);
-            let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
-            // SAFETY: what `submit` was promised holds until this returns.
-            unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
-            self.bytes.fetch_add(len, Ordering::Relaxed);
+    fn finished(&mut self) -> u64 {
+        while self.submitted.len() > BEHIND {
+            self.copy_next();
+        }
+        self.finished
+    }
+
+    fn wait(&mut self, count: u64) {
+        while self.finished < count {
+            self.copy_next();
         }
     }
 }
@@ -105,6 +124,7 @@ struct Told {
     known: HashMap<u64, Range<usize>>,
     registered: usize,
     submitted: usize,
+    taken: u64,
     /// More than this at once it does not know.
     room: usize,
 }
@@ -120,12 +140,23 @@ unsafe impl CopyEngine for Knowing {
         let contains = |known: &Range<usize>| known.start <= to_memory.start && to_memory.end <= known.end;
         assert!(told.known.values().any(contains), "memory that it does not know");
         told.submitted += 1;
+        told.taken += 1;
         // SAFETY: the caller's promise.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
         true
     }
 
-    fn finish(&mut self) {}
+    fn finished(&mut self) -> u64 {
+        self.0.lock().unwrap().taken
+    }
+
+    fn wait(&mut self, count: u64) {
+        assert!(count <= self.finished());
+    }
+
+    fn needs_registrations(&self) -> bool {
+        true
+    }
 
     unsafe fn register(&mut self, memory: *mut u8, len: usize) -> Option<u64> {
         let mut told = self.0.lock().unwrap();
