@@ -111,8 +111,7 @@ pub trait Netif: AsFd {
 }
 
 /// A port that keeps frames lent beyond the next call, so that something else than the processor can read them meanwhile
-/// (papers.md M-OM-A). While frames are held, [`Netif::wait`] and the port's descriptors may say that there is a frame where
-/// there is none: a caller releases all before it sleeps.
+/// (papers.md M-OM-A).
 ///
 /// # Safety
 /// The bytes of a held frame stay where they are, can be read, and are not written to until [`FrameLender::release`] gives the
@@ -124,6 +123,10 @@ pub unsafe trait FrameLender {
     /// Holds the frame that the last [`Netif::poll_receive`] returned, until it is released. `false`: as many are held
     /// already as can be, or there is no such frame, and it goes back with the next call.
     fn hold(&mut self) -> bool;
+
+    /// Whether a caller can sleep while these frames are held. If not, [`Netif::wait`] and the port's descriptors may say that there
+    /// is a frame where there is none until they are released.
+    fn may_wait(&self) -> bool;
 
     /// Gives the `count` frames back that were held first.
     fn release(&mut self, count: usize);

@@ -257,6 +257,10 @@ unsafe impl FrameLender for MemoryPort {
         true
     }
 
+    fn may_wait(&self) -> bool {
+        true
+    }
+
     fn release(&mut self, count: usize) {
         let mut lane = self.incoming.lock();
         for buffer in self.held.drain(..count.min(self.held.len())) {

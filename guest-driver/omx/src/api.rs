@@ -71,6 +71,7 @@ impl Endpoint {
         } else {
             with(&mut core)
         };
+        core.store.copies.leave();
         drop(core);
         self.leave();
         result
@@ -425,7 +426,9 @@ impl Endpoint {
 
     /// Makes progress and nothing else.
     pub fn progress(&self) {
-        drop(self.advance(Some(clock::now())));
+        let mut core = self.advance(Some(clock::now()));
+        core.store.copies.leave();
+        drop(core);
         self.leave();
     }
 

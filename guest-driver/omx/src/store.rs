@@ -408,13 +408,10 @@ impl Store {
         };
         let wanted = self.matched(request, source, arrival.match_info, arrival.length);
         match self.transfers.insert(Transfer::receive(request, pulled)) {
-            Some(key) if pulled => {
-                self.copies.expect(wanted);
-                Verdict::Pull {
-                    receive: transfer_token(key),
-                    length: wanted,
-                }
-            }
+            Some(key) if pulled => Verdict::Pull {
+                receive: transfer_token(key),
+                length: wanted,
+            },
             Some(key) => Verdict::Take(transfer_token(key)),
             None => {
                 self.received(request, StatusCode::Unreachable, 0);

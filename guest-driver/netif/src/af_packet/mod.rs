@@ -456,6 +456,11 @@ unsafe impl FrameLender for AfPacket {
         true
     }
 
+    fn may_wait(&self) -> bool {
+        // The kernel says that the ring is readable while the slot that it filled last is the user's.
+        !self.held.contains(&Lent::Slot)
+    }
+
     fn release(&mut self, count: usize) {
         for lent in self.held.drain(..count.min(self.held.len())) {
             match (lent, &mut self.bulk) {

@@ -429,6 +429,10 @@ unsafe impl FrameLender for VirtioPort {
         self.lent.take().is_some()
     }
 
+    fn may_wait(&self) -> bool {
+        true
+    }
+
     fn release(&mut self, count: usize) {
         let count = count.min(self.held.len());
         for slot in self.held.drain(..count) {

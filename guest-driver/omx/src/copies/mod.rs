@@ -3,7 +3,7 @@
 //! The copies of a long message are submitted as its packets come, and the processor goes on. Copies are done in order, so
 //! that one number says of each whether it is: the frames stay with the endpoint until their copies are done, and a receive is over
 //! when its last copy is, too. Frames go back to the port when something is sent, such as the next pull request, when a time-out
-//! fires, when the port lends no more, and before a thread sleeps.
+//! fires, when the port lends no more, and before a thread sleeps that they would wake.
 
 pub(crate) mod thread;
 
@@ -37,8 +37,8 @@ pub unsafe trait CopyEngine: Send {
     /// Blocks until the first `count` copies that the engine took are finished.
     fn wait(&mut self, count: u64);
 
-    /// Says that data to be copied was requested and will be here soon.
-    fn expect(&mut self) {}
+    /// Says that the caller leaves the library: what it submitted is to be copied without it.
+    fn start(&mut self) {}
 
     /// Whether the engine copies only to memory that is [registered](CopyEngine::register). By default it copies to any.
     fn needs_registrations(&self) -> bool {
@@ -154,13 +154,13 @@ impl Copies {
         }
     }
 
-    /// Notes that a message of this length was requested.
+    /// Notes that the program goes on to do something else.
     #[inline]
-    pub(crate) fn expect(&mut self, message_len: u32) {
-        if let Some(engine) = &mut self.engine
-            && message_len >= MESSAGE_LEN_MIN
+    pub(crate) fn leave(&mut self) {
+        if self.awaited
+            && let Some(engine) = &mut self.engine
         {
-            engine.expect();
+            engine.start();
         }
     }
 

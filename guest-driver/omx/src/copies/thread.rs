@@ -17,15 +17,15 @@ use super::CopyEngine;
 
 /// At most this many copies are submitted and not finished: more than the frames that a port lends.
 const JOBS_MAX: usize = 256;
+/// So many copies must wait before a caller that goes on receiving wakes the thread, which takes as long as making them.
+const WAKE_JOBS: u64 = 4;
 /// The thread looks for the next copy so long before it sleeps: longer than the packets of a message are apart, and than an answer to a
 /// pull request takes.
 const SPIN: Duration = Duration::from_micros(50);
 /// The thread looks so often between two reads of the clock.
 const SPIN_POLLS: u32 = 64;
-/// A caller that waits looks so often before it sleeps.
+/// A caller looks so often for the end of the thread's copy before it sleeps.
 const WAIT_POLLS: u32 = 256;
-/// Nobody waits.
-const NOBODY: u64 = u64::MAX;
 
 #[derive(Clone, Copy)]
 struct Job {
@@ -34,111 +34,136 @@ struct Job {
     len: usize,
 }
 
-/// A number in cache lines of its own, which one side writes again and again.
+/// A place for a job. It is the caller's until the job is submitted, then that of the side that takes the job until that side has
+/// stored the job's number in `done`.
+struct Place {
+    job: UnsafeCell<MaybeUninit<Job>>,
+    done: AtomicU64,
+}
+
+/// A number in cache lines of its own.
 #[repr(align(128))]
 #[derive(Default)]
 struct Number(AtomicU64);
 
 /// What the caller and the thread share.
 struct Lane {
-    /// Job `n` (from 1 on) is in place `n % JOBS_MAX`, which belongs to the thread from when `submitted` reaches `n` until `finished` does, and
-    /// to the caller otherwise.
-    jobs: Box<[UnsafeCell<MaybeUninit<Job>>]>,
+    /// Job `n` (from 1 on) is in place `n % JOBS_MAX`.
+    places: Box<[Place]>,
+    /// The last job that the caller submitted, and the last one that either side took.
     submitted: Number,
-    finished: Number,
+    taken: Number,
     /// The thread sleeps, or is about to.
     asleep: AtomicBool,
     /// No more jobs come.
     over: AtomicBool,
-    /// Somebody sleeps until so many are finished.
-    wanted: AtomicU64,
+    /// The caller sleeps until the thread has made a copy, or is about to.
+    awaited: AtomicBool,
     waiting: Mutex<()>,
-    reached: Condvar,
+    made: Condvar,
 }
 
-// SAFETY: who accesses a place of `jobs` is ordered by `submitted` and `finished`; the pointers in jobs are the thread's to use until it counts
-// the job as finished (`CopyEngine::submit`).
+// SAFETY: who accesses a place is ordered by `submitted`, `taken` and `done`; the pointers in a job may be used until it is done
+// (`CopyEngine::submit`).
 unsafe impl Send for Lane {}
 // SAFETY: as above.
 unsafe impl Sync for Lane {}
 
 impl Lane {
     fn new() -> Self {
+        let place = |_| Place {
+            job: UnsafeCell::new(MaybeUninit::uninit()),
+            done: AtomicU64::new(0),
+        };
         Self {
-            jobs: (0..JOBS_MAX).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+            places: (0..JOBS_MAX).map(place).collect(),
             submitted: Number::default(),
-            finished: Number::default(),
+            taken: Number::default(),
             asleep: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            wanted: AtomicU64::new(NOBODY),
+            awaited: AtomicBool::new(false),
             waiting: Mutex::new(()),
-            reached: Condvar::new(),
+            made: Condvar::new(),
         }
     }
 
-    fn place(&self, number: u64) -> *mut MaybeUninit<Job> {
-        self.jobs[(number % JOBS_MAX as u64) as usize].get()
+    fn place(&self, number: u64) -> &Place {
+        &self.places[(number % JOBS_MAX as u64) as usize]
+    }
+
+    /// Returns how many jobs nobody has taken.
+    fn waiting(&self) -> u64 {
+        // `taken` first: it is never more than a later `submitted`.
+        let taken = self.taken.0.load(Ordering::SeqCst);
+        self.submitted.0.load(Ordering::SeqCst) - taken
+    }
+
+    /// Takes the next job and makes its copy; false if there is none.
+    fn copy_next(&self) -> bool {
+        let mut taken = self.taken.0.load(Ordering::Relaxed);
+        loop {
+            if taken >= self.submitted.0.load(Ordering::Acquire) {
+                return false;
+            }
+            let order = (Ordering::AcqRel, Ordering::Relaxed);
+            match self.taken.0.compare_exchange_weak(taken, taken + 1, order.0, order.1) {
+                Ok(_) => break,
+                Err(now) => taken = now,
+            }
+        }
+        let place = self.place(taken + 1);
+        // SAFETY: the job was submitted, and this side alone has taken it; what `submit` was promised holds until it is done.
+        unsafe {
+            let Job { from, to, len } = (*place.job.get()).assume_init();
+            std::ptr::copy_nonoverlapping(from, to, len);
+        }
+        // Before `awaited` is read, as the caller writes that before it reads this: one of the two sees the other.
+        place.done.store(taken + 1, Ordering::SeqCst);
+        true
     }
 
     /// The thread's loop.
     fn run(&self) {
-        let mut finished = 0;
-        while let Some(submitted) = self.next(finished) {
-            while finished < submitted {
-                finished += 1;
-                // SAFETY: submitted and not finished, so the place holds a job and is the thread's; what `submit` was promised holds.
-                unsafe {
-                    let Job { from, to, len } = (*self.place(finished)).assume_init();
-                    std::ptr::copy_nonoverlapping(from, to, len);
-                }
-                // Before `wanted` is read, as the caller writes that before it reads this: one of the two sees the other.
-                self.finished.0.store(finished, Ordering::SeqCst);
-                if self.wanted.load(Ordering::SeqCst) <= finished {
-                    let _waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                    self.reached.notify_all();
-                }
-            }
-        }
-    }
-
-    /// Returns how many jobs there are once there are more than `finished`; `None` when there will be none.
-    fn next(&self, finished: u64) -> Option<u64> {
-        let mut begin = None;
+        let mut idle_since = None;
         loop {
             for _ in 0..SPIN_POLLS {
-                let submitted = self.submitted.0.load(Ordering::Acquire);
-                if submitted != finished {
-                    return Some(submitted);
+                if self.copy_next() {
+                    idle_since = None;
+                    if self.awaited.load(Ordering::SeqCst) {
+                        let _waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                        self.made.notify_all();
+                    }
+                } else {
+                    std::hint::spin_loop();
                 }
-                std::hint::spin_loop();
             }
-            if *begin.get_or_insert_with(Instant::now) + SPIN > Instant::now() {
+            if self.over.load(Ordering::Acquire) && self.waiting() == 0 {
+                return;
+            }
+            if *idle_since.get_or_insert_with(Instant::now) + SPIN > Instant::now() {
                 continue;
             }
-            if self.over.load(Ordering::Acquire) {
-                // What was submitted before that is seen.
-                let submitted = self.submitted.0.load(Ordering::Acquire);
-                return (submitted != finished).then_some(submitted);
-            }
-            // Before `submitted` is read, as the caller writes that before it reads this.
+            // Before jobs are looked for, as the caller writes those before it reads this.
             self.asleep.store(true, Ordering::SeqCst);
-            if self.submitted.0.load(Ordering::SeqCst) == finished && !self.over.load(Ordering::SeqCst) {
+            if self.waiting() == 0 && !self.over.load(Ordering::SeqCst) {
                 thread::park();
-                begin = None;
             }
             self.asleep.store(false, Ordering::SeqCst);
+            idle_since = None;
         }
     }
 }
 
-/// An engine whose copies a thread of the process makes, on another processor if there is one. The thread starts with the first copy,
-/// and looks for more for 50 µs before it sleeps.
+/// An engine whose copies a thread of the process makes, on another processor if there is one. Who waits for copies makes those that
+/// the thread has not begun, so that nobody waits for a thread that gets no processor, but for the one copy that it is making.
 pub(crate) struct ThreadEngine {
     lane: Arc<Lane>,
     thread: Option<JoinHandle<()>>,
     /// There is no thread, and will be none.
     failed: bool,
     submitted: u64,
+    /// All jobs up to this one are done.
+    finished: u64,
     /// The process in which the thread is: a child has the engine's memory, but no thread.
     process: Pid,
 }
@@ -150,12 +175,13 @@ impl ThreadEngine {
             thread: None,
             failed: false,
             submitted: 0,
+            finished: 0,
             process: getpid(),
         }
     }
 
     #[cold]
-    fn start(&mut self) {
+    fn start_thread(&mut self) {
         let lane = Arc::clone(&self.lane);
         let builder = thread::Builder::new().name("omx-copies".to_owned());
         match weft_authority::without_signals(|| builder.spawn(move || lane.run())) {
@@ -167,9 +193,11 @@ impl ThreadEngine {
         }
     }
 
+    /// Wakes the thread if so many jobs wait, at least.
     #[inline]
-    fn wake(&self) {
+    fn wake_for(&self, jobs: u64) {
         if self.lane.asleep.load(Ordering::SeqCst)
+            && self.lane.waiting() >= jobs
             && self.lane.asleep.swap(false, Ordering::SeqCst)
             && let Some(thread) = &self.thread
         {
@@ -178,55 +206,57 @@ impl ThreadEngine {
     }
 }
 
-// SAFETY: the thread copies each job whole before it counts it, in order, and touches nothing that it has counted. Dropping the engine waits
-// for the end of the thread.
+// SAFETY: a job is done when its copy is made, by the thread or by `wait`; `finished` counts jobs all of whose predecessors are done, too, and
+// nobody touches the memory of a job that is done. Dropping the engine waits for the end of the thread, which is after the last job.
 unsafe impl CopyEngine for ThreadEngine {
     unsafe fn submit(&mut self, from: *const u8, to: *mut u8, len: usize) -> bool {
         if self.thread.is_none() && !self.failed {
-            self.start();
+            self.start_thread();
         }
         if self.failed || self.submitted - self.finished() >= JOBS_MAX as u64 {
             return false;
         }
         let number = self.submitted + 1;
-        // SAFETY: the job that was in this place is finished, so the place is the caller's.
-        unsafe { (*self.lane.place(number)).write(Job { from, to, len }) };
+        // SAFETY: the job that was in this place is done, so the place is the caller's.
+        unsafe { (*self.lane.place(number).job.get()).write(Job { from, to, len }) };
         self.submitted = number;
         self.lane.submitted.0.store(number, Ordering::SeqCst);
-        self.wake();
+        self.wake_for(WAKE_JOBS);
         true
     }
 
     fn finished(&mut self) -> u64 {
-        self.lane.finished.0.load(Ordering::Acquire)
+        while self.finished < self.submitted
+            && self.lane.place(self.finished + 1).done.load(Ordering::SeqCst) == self.finished + 1
+        {
+            self.finished += 1;
+        }
+        self.finished
     }
 
     fn wait(&mut self, count: u64) {
+        if self.finished() >= count || getpid() != self.process {
+            // To a child's copy of the memory nobody writes.
+            return;
+        }
+        let lane = Arc::clone(&self.lane);
+        while self.finished() < count && lane.copy_next() {}
         for _ in 0..WAIT_POLLS {
             if self.finished() >= count {
                 return;
             }
             std::hint::spin_loop();
         }
-        if getpid() != self.process {
-            // A child's copy of the memory, to which nobody writes.
-            return;
-        }
-        let lane = &*self.lane;
         let mut waiting = lane.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        lane.wanted.store(count, Ordering::SeqCst);
-        while lane.finished.0.load(Ordering::SeqCst) < count {
-            waiting = lane.reached.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        lane.awaited.store(true, Ordering::SeqCst);
+        while self.finished() < count {
+            waiting = lane.made.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
-        lane.wanted.store(NOBODY, Ordering::SeqCst);
+        lane.awaited.store(false, Ordering::SeqCst);
     }
 
-    fn expect(&mut self) {
-        if self.thread.is_some() {
-            self.wake();
-        } else if !self.failed {
-            self.start();
-        }
+    fn start(&mut self) {
+        self.wake_for(1);
     }
 }
 
@@ -241,5 +271,101 @@ impl Drop for ThreadEngine {
         thread.thread().unpark();
         // It cannot panic.
         let _ = thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m_om_a_every_copy_is_made_once_and_counted_in_order_whoever_makes_it() {
+        const LEN: usize = 3000;
+        let mut engine = ThreadEngine::new();
+        let from: Vec<u8> = (0..LEN * 2).map(|at| (at * 7 % 251) as u8).collect();
+        let mut places = vec![0u8; LEN * JOBS_MAX];
+        for round in 0..200 {
+            places.fill(0);
+            let base = places.as_mut_ptr();
+            let jobs = 1 + round * 5 % JOBS_MAX;
+            let before = engine.submitted;
+            for job in 0..jobs {
+                // SAFETY: each place is written by one job, and read after that is finished.
+                let takes = unsafe { engine.submit(from[job..].as_ptr(), base.wrapping_add(job * LEN), LEN) };
+                assert!(takes);
+                if round % 3 == 0 {
+                    engine.start();
+                }
+            }
+            if round % 2 == 0 {
+                engine.wait(before + jobs as u64 / 2);
+                assert!(engine.finished() >= before + jobs as u64 / 2);
+            }
+            engine.wait(before + jobs as u64);
+            assert_eq!(engine.finished(), before + jobs as u64);
+            for (job, place) in places.chunks(LEN).take(jobs).enumerate() {
+                assert!(place == &from[job..job + LEN], "job {job} of round {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn m_ci4_an_engine_that_its_caller_leaves_copies_without_it_however_little_there_is() {
+        let from = vec![7u8; 1024];
+        let mut to = vec![0u8; 1024];
+        let mut engine = ThreadEngine::new();
+        // SAFETY: the place is written by this job alone, and read after it is finished.
+        assert!(unsafe { engine.submit(from.as_ptr(), to.as_mut_ptr(), 1024) });
+        engine.start();
+        let begin = Instant::now();
+        while engine.finished() == 0 {
+            assert!(begin.elapsed() < Duration::from_secs(20), "the thread copies");
+            thread::yield_now();
+        }
+        assert!(to == from);
+    }
+
+    #[test]
+    fn m_om_a_a_full_engine_and_one_without_a_thread_take_nothing() {
+        let from = vec![7u8; 1024];
+        let mut to = vec![0u8; 1024 * (JOBS_MAX + 1)];
+        let base = to.as_mut_ptr();
+        // Without its thread, nothing that is submitted is ever done.
+        let mut engine = ThreadEngine::new();
+        let lane = Arc::clone(&engine.lane);
+        engine.thread = thread::Builder::new()
+            .spawn(move || while !lane.over.load(Ordering::Acquire) {})
+            .ok();
+        for job in 0..=JOBS_MAX {
+            // SAFETY: each place is written by one job, and read after it is finished.
+            let takes = unsafe { engine.submit(from.as_ptr(), base.wrapping_add(job * 1024), 1024) };
+            assert_eq!(takes, job < JOBS_MAX);
+        }
+        // Who waits makes the copies.
+        assert_eq!(engine.finished(), 0);
+        engine.wait(JOBS_MAX as u64);
+        assert_eq!(engine.finished(), JOBS_MAX as u64);
+        assert!(to[..1024 * JOBS_MAX].iter().all(|byte| *byte == 7));
+        drop(engine);
+        let mut engine = ThreadEngine::new();
+        engine.failed = true;
+        // SAFETY: it takes nothing.
+        assert!(!unsafe { engine.submit(from.as_ptr(), to.as_mut_ptr(), 1024) });
+    }
+
+    #[test]
+    fn m_om_a_an_engine_that_is_dropped_has_made_all_of_its_copies() {
+        for jobs in [1, 3, JOBS_MAX] {
+            let from = vec![7u8; 1024];
+            let mut to = vec![0u8; 1024 * jobs];
+            let mut engine = ThreadEngine::new();
+            let base = to.as_mut_ptr();
+            for job in 0..jobs {
+                // SAFETY: each place is written by one job, and read after the engine is gone.
+                assert!(unsafe { engine.submit(from.as_ptr(), base.wrapping_add(job * 1024), 1024) });
+            }
+            drop(engine);
+            assert!(to.iter().all(|byte| *byte == 7), "{jobs} jobs");
+        }
     }
 }

@@ -61,6 +61,17 @@ impl Core {
         }
     }
 
+    /// Before sleeping: waits for the copies that would have to wake the sleeper, or whose frames would. Returns whether a request
+    /// was completed by that.
+    #[cold]
+    pub(super) fn wait_for_copies(&mut self) -> bool {
+        if self.store.copies.has_receives() || !self.egress.may_wait() {
+            return self.finish_copies();
+        }
+        self.reclaim();
+        false
+    }
+
     /// Blocks until all copies are finished, and returns whether a request was completed by that.
     #[cold]
     pub(super) fn finish_copies(&mut self) -> bool {

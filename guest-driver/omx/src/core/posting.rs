@@ -415,7 +415,6 @@ impl Core {
             }
             UnexpBody::Large { id: large, .. } => {
                 let key = self.store.transfers.insert(Transfer::receive(request, true));
-                self.store.copies.expect(wanted);
                 let pulled = key.map(|key| self.engine.pull(self.now, large, transfer_token(key), wanted));
                 if let Some(limit_ns) = self.store.requests.get(request).and_then(|entry| entry.give_up_ns) {
                     self.limit_transfer(request, limit_ns);

@@ -273,7 +273,7 @@ impl Core {
         if self.is_stopped() {
             return false;
         }
-        if self.store.copies.is_awaited() && self.finish_copies() {
+        if self.store.copies.is_awaited() && self.wait_for_copies() {
             return true;
         }
         if !self.engine.is_settled() || self.has_looped() {

@@ -128,6 +128,11 @@ impl Egress {
         self.port.lender().is_some_and(FrameLender::hold)
     }
 
+    /// Whether a thread can sleep on the port while it holds the frames that it holds now.
+    pub(crate) fn may_wait(&mut self) -> bool {
+        self.port.lender().is_none_or(|lender| lender.may_wait())
+    }
+
     /// Gives the `count` frames back to the port that were held first.
     pub(crate) fn release(&mut self, count: usize) {
         if let Some(lender) = self.port.lender() {

@@ -206,11 +206,18 @@ fn message() -> impl Strategy<Value = Message> {
 
 fn setting() -> impl Strategy<Value = Setting> {
     let every = || prop_oneof![Just(0_u64), 3..40_u64];
-    let faults = (every(), every(), every(), any::<u64>(), prop::bool::weighted(0.1));
+    let faults = (
+        every(),
+        every(),
+        every(),
+        any::<u64>(),
+        prop::bool::weighted(0.1),
+        any::<bool>(),
+    );
     let messages = prop::collection::vec(message(), 1..6);
     let loss = prop::option::weighted(0.3, 5..40_u32);
     (messages, 1..4_usize, faults, loss, any::<bool>()).prop_map(
-        |(messages, pairs, (lost, doubled, delayed, seed, lends_one), loss, helped)| Setting {
+        |(messages, pairs, (lost, doubled, delayed, seed, lends_one, may_wait), loss, helped)| Setting {
             messages,
             pairs,
             faults: Faults {
@@ -219,6 +226,7 @@ fn setting() -> impl Strategy<Value = Setting> {
                 delayed,
                 seed,
                 lends_one,
+                may_wait,
             },
             loss,
             helped,
