@@ -8,7 +8,7 @@ use std::{
 };
 
 use ether::MacAddr;
-use netif::{BURST_MAX, Interest, MemoryPort, Netif, NetifError, Wake, memory_pair};
+use netif::{BURST_MAX, FrameLender, Interest, MemoryPort, Netif, NetifError, Wake, memory_pair};
 use proptest::prelude::*;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -128,4 +128,40 @@ fn too_long_frames_are_refused_and_those_before_them_are_sent() {
     ));
     assert_eq!(b.poll_receive().unwrap().map(<[u8]>::len), Some(1514));
     assert_eq!(b.poll_receive().unwrap(), None);
+}
+
+#[test]
+fn m_om_a_frames_that_are_held_stay_as_they_are_until_they_are_released() {
+    let (mut a, mut b) = pair(4);
+    assert!(!b.hold(), "there is no frame");
+    let held_max = b.held_max();
+    let mut held = Vec::new();
+    let mut number = 0_u32;
+    for round in 0..20 {
+        while held.len() < held_max {
+            assert!(a.send(&[IoSlice::new(&number.to_be_bytes())]).unwrap());
+            let frame = b.poll_receive().unwrap().unwrap().as_ptr_range();
+            // Every third goes back with the next call.
+            if number.is_multiple_of(3) {
+                assert!(b.hold());
+                assert!(!b.hold(), "each once");
+                held.push((frame, number));
+            }
+            number += 1;
+        }
+        assert!(a.send(&[IoSlice::new(&number.to_be_bytes())]).unwrap());
+        assert_eq!(b.poll_receive().unwrap().unwrap(), number.to_be_bytes());
+        assert!(!b.hold(), "no more than are promised");
+        number += 1;
+        let mut moved = b;
+        for (frame, number) in &held {
+            // SAFETY: the frame is held.
+            let bytes = unsafe { std::slice::from_raw_parts(frame.start, 4) };
+            assert_eq!(bytes, number.to_be_bytes());
+        }
+        let count = 1 + round % held_max;
+        moved.release(count);
+        held.drain(..count);
+        b = moved;
+    }
 }

@@ -18,7 +18,7 @@ use super::{
     registers::{Common, Network},
     ring::{Direction, Ring},
 };
-use crate::{Interest, Netif, NetifError, Wake};
+use crate::{FrameLender, Interest, Netif, NetifError, Wake};
 
 const OTHER: MacAddr = MacAddr([0x52, 0x54, 0, 0, 2, 1]);
 
@@ -47,6 +47,40 @@ fn what_broke(result: Result<impl Sized, NetifError>) -> &'static str {
         Some(NetifError::Virtio(VirtioError::Broken { what, .. })) => what,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn m_om_a_slots_that_are_held_are_not_the_card_s_until_they_are_released() {
+    let mut pair = Pair::new(1500, 16);
+    let mut port = port(&pair);
+    let held_max = port.held_max();
+    assert!(held_max > 1 && !port.hold(), "there is no frame");
+    let mut held = Vec::new();
+    for number in 0..2000usize {
+        let sent = own(100 + number % 900, number as u8);
+        assert!(pair.deliver(&sent), "buffer {number}");
+        let frame = port.poll_receive().unwrap().unwrap();
+        assert_eq!(frame, &sent[..]);
+        let memory = frame.as_ptr();
+        if number % 3 == 0 {
+            if held.len() == held_max {
+                assert!(!port.hold(), "no more than are promised");
+                port.release(1 + number % held_max);
+                held.drain(..1 + number % held_max);
+            }
+            assert!(port.hold());
+            held.push((memory, sent));
+        }
+        for (memory, sent) in &held {
+            // SAFETY: the frame is held.
+            assert_eq!(unsafe { std::slice::from_raw_parts(*memory, sent.len()) }, &sent[..]);
+        }
+    }
+    // All slots are the card's again: so many frames fit.
+    port.release(held.len());
+    assert_eq!(port.poll_receive().unwrap(), None);
+    let slots = (0..).take_while(|_| pair.deliver(&own(60, 1))).count();
+    assert_eq!(slots, held_max * 4);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::{
 
 use ether::{EtherType, MacAddr};
 use netif::{
-    AfPacket, AfPacketOptions, Instruction, Interest, Interface, Netif, NetifError, PreparedSocket, RingLayout, Wake,
+    AfPacket, AfPacketOptions, FrameLender, Instruction, Interest, Interface, Netif, NetifError, PreparedSocket,
+    RingLayout, Wake,
 };
 use weft_guest_driver_testkit::{Veth, group_of, in_private_network, set_option};
 
@@ -92,6 +93,69 @@ fn frames_that_come_in_numbers_have_a_socket_of_their_own_that_is_read_while_the
                 }
                 let counters = b.counters();
                 assert_eq!((counters.dropped_no_buffer, counters.skipped), (0, 0));
+            }
+        },
+    );
+}
+
+#[test]
+fn m_om_a_frames_of_both_sockets_stay_as_they_are_while_they_are_held() {
+    in_private_network(
+        "bulk::m_om_a_frames_of_both_sockets_stay_as_they_are_while_they_are_held",
+        || {
+            for mtu in [1500, 9000] {
+                let veth = Veth::new(mtu);
+                let interface = Interface::find(&veth.b).unwrap();
+                let data = first_byte_is(7, 0, Instruction::pass());
+                let not_data = first_byte_is(1, 0, Instruction::pass());
+                let options = AfPacketOptions::default();
+                let bulk = PreparedSocket::bulk(&interface, EtherType::MXOE, 4 << 20, &data).unwrap();
+                let ring = PreparedSocket::new(&veth.b, EtherType::MXOE, &options, &not_data).unwrap();
+                let bulk = Some(bulk);
+                let mut b = AfPacket::from_prepared(PreparedSocket { bulk, ..ring }).unwrap();
+                let mut a = open(&veth.a);
+                let head = header(b.mac(), a.mac(), EtherType::MXOE);
+                b.expect_bulk(true);
+                let held_max = b.held_max();
+                assert!(held_max >= 8 && !b.hold(), "{held_max}, and there is no frame");
+                let mut held: Vec<(*const u8, Vec<u8>)> = Vec::new();
+                // Several times round the ring, in bursts that are read at once.
+                for number in 0..600_usize {
+                    for at in 0..4 {
+                        let first = if (number + at) % 3 == 0 { 1 } else { 7 };
+                        let payload = vec![(number * 4 + at) as u8; mtu - 1];
+                        assert!(a.send(&[&head[..], &[first], &payload].map(IoSlice::new)).unwrap());
+                    }
+                    let mut received = 0;
+                    while received < 4 {
+                        let Some(frame) = b.poll_receive().unwrap() else {
+                            continue;
+                        };
+                        received += 1;
+                        let (memory, bytes) = (frame.as_ptr(), frame.to_vec());
+                        if received % 2 == 0 {
+                            continue;
+                        }
+                        if held.len() == held_max {
+                            assert!(!b.hold(), "no more than are promised");
+                            let count = 1 + number % held_max;
+                            b.release(count);
+                            held.drain(..count);
+                        }
+                        assert!(b.hold());
+                        held.push((memory, bytes));
+                    }
+                    for (memory, bytes) in &held {
+                        // SAFETY: the frame is held.
+                        let now = unsafe { std::slice::from_raw_parts(*memory, bytes.len()) };
+                        assert!(now == &bytes[..], "frame {number} wrote to one that is held");
+                    }
+                }
+                b.release(held.len());
+                assert!(b.may_wait());
+                assert_eq!(b.wait(Interest::Receive, Instant::now(), None).unwrap(), Wake::Deadline);
+                let counters = b.counters();
+                assert_eq!((counters.received, counters.dropped_no_buffer), (2400, 0));
             }
         },
     );
