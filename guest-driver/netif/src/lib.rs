@@ -114,21 +114,21 @@ pub trait Netif: AsFd {
 /// (papers.md M-OM-A).
 ///
 /// # Safety
-/// The bytes of a held frame stay where they are, can be read, and are not written to until [`FrameLender::release`] gives the
+/// The bytes of a kept frame stay where they are, can be read, and are not written to until [`FrameLender::release`] gives the
 /// frame back or the port is dropped, wherever the port itself is moved.
 pub unsafe trait FrameLender {
-    /// Returns how many frames can be held at once. The limit leaves the port enough buffers to receive the next ones.
-    fn held_max(&self) -> usize;
+    /// Returns how many frames can be kept at once. The limit leaves the port enough buffers to receive the next ones.
+    fn kept_max(&self) -> usize;
 
-    /// Holds the frame that the last [`Netif::poll_receive`] returned, until it is released. `false`: as many are held
+    /// Keeps the frame that the last [`Netif::poll_receive`] returned, until it is released. `false`: as many are kept
     /// already as can be, or there is no such frame, and it goes back with the next call.
-    fn hold(&mut self) -> bool;
+    fn keep(&mut self) -> bool;
 
-    /// Whether a caller can sleep while these frames are held. If not, [`Netif::wait`] and the port's descriptors may say that there
+    /// Whether a caller can sleep while these frames are kept. If not, [`Netif::wait`] and the port's descriptors may say that there
     /// is a frame where there is none until they are released.
     fn may_wait(&self) -> bool;
 
-    /// Gives the `count` frames back that were held first.
+    /// Gives the `count` frames back that were kept first.
     fn release(&mut self, count: usize);
 }
 

@@ -18,8 +18,8 @@ use crate::{
     ready::{self, Readiness},
 };
 
-/// At most this many frames are held at once.
-const HELD_MAX: usize = 64;
+/// At most this many frames are kept at once.
+const KEPT_MAX: usize = 64;
 
 /// Frames from one port to the other.
 struct Lane {
@@ -90,7 +90,7 @@ pub struct MemoryPort {
     outgoing: Arc<Lane>,
     lent: Vec<u8>,
     /// Frames that the caller has besides `lent`, the oldest first.
-    held: VecDeque<Vec<u8>>,
+    kept: VecDeque<Vec<u8>>,
     counters: NetifCounters,
 }
 
@@ -112,7 +112,7 @@ pub fn memory_pair(
         incoming: Arc::clone(incoming),
         outgoing: Arc::clone(outgoing),
         lent: Vec::new(),
-        held: VecDeque::new(),
+        kept: VecDeque::new(),
         counters: NetifCounters::default(),
     };
     Ok((port(macs[0], &lanes[0], &lanes[1]), port(macs[1], &lanes[1], &lanes[0])))
@@ -243,17 +243,17 @@ impl Netif for MemoryPort {
     }
 }
 
-// SAFETY: a held frame is a vector that nothing touches until it is released.
+// SAFETY: a kept frame is a vector that nothing touches until it is released.
 unsafe impl FrameLender for MemoryPort {
-    fn held_max(&self) -> usize {
-        HELD_MAX
+    fn kept_max(&self) -> usize {
+        KEPT_MAX
     }
 
-    fn hold(&mut self) -> bool {
-        if self.held.len() == HELD_MAX || self.lent.is_empty() {
+    fn keep(&mut self) -> bool {
+        if self.kept.len() == KEPT_MAX || self.lent.is_empty() {
             return false;
         }
-        self.held.push_back(std::mem::take(&mut self.lent));
+        self.kept.push_back(std::mem::take(&mut self.lent));
         true
     }
 
@@ -263,7 +263,7 @@ unsafe impl FrameLender for MemoryPort {
 
     fn release(&mut self, count: usize) {
         let mut lane = self.incoming.lock();
-        for buffer in self.held.drain(..count.min(self.held.len())) {
+        for buffer in self.kept.drain(..count.min(self.kept.len())) {
             lane.recycle(buffer, self.queue_frames_max);
         }
     }

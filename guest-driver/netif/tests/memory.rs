@@ -131,37 +131,37 @@ fn too_long_frames_are_refused_and_those_before_them_are_sent() {
 }
 
 #[test]
-fn m_om_a_frames_that_are_held_stay_as_they_are_until_they_are_released() {
+fn m_om_a_frames_that_are_kept_stay_as_they_are_until_they_are_released() {
     let (mut a, mut b) = pair(4);
-    assert!(!b.hold(), "there is no frame");
-    let held_max = b.held_max();
-    let mut held = Vec::new();
+    assert!(!b.keep(), "there is no frame");
+    let kept_max = b.kept_max();
+    let mut kept = Vec::new();
     let mut number = 0_u32;
     for round in 0..20 {
-        while held.len() < held_max {
+        while kept.len() < kept_max {
             assert!(a.send(&[IoSlice::new(&number.to_be_bytes())]).unwrap());
             let frame = b.poll_receive().unwrap().unwrap().as_ptr_range();
             // Every third goes back with the next call.
             if number.is_multiple_of(3) {
-                assert!(b.hold());
-                assert!(!b.hold(), "each once");
-                held.push((frame, number));
+                assert!(b.keep());
+                assert!(!b.keep(), "each once");
+                kept.push((frame, number));
             }
             number += 1;
         }
         assert!(a.send(&[IoSlice::new(&number.to_be_bytes())]).unwrap());
         assert_eq!(b.poll_receive().unwrap().unwrap(), number.to_be_bytes());
-        assert!(!b.hold(), "no more than are promised");
+        assert!(!b.keep(), "no more than are promised");
         number += 1;
         let mut moved = b;
-        for (frame, number) in &held {
-            // SAFETY: the frame is held.
+        for (frame, number) in &kept {
+            // SAFETY: the frame is kept.
             let bytes = unsafe { std::slice::from_raw_parts(frame.start, 4) };
             assert_eq!(bytes, number.to_be_bytes());
         }
-        let count = 1 + round % held_max;
+        let count = 1 + round % kept_max;
         moved.release(count);
-        held.drain(..count);
+        kept.drain(..count);
         b = moved;
     }
 }

@@ -189,7 +189,7 @@ impl<'a> EndpointBuilder<'a> {
             others_by_frames: options.others_by_frames,
         })?;
         // A port that lends one frame would have the thread waited for at each.
-        if options.copy_engine == CopyEngineKind::Thread && core.egress.held_max() > 0 {
+        if options.copy_engine == CopyEngineKind::Thread && core.egress.kept_max() > 0 {
             core.set_copy_engine(Some(Box::new(ThreadEngine::new())));
         }
         if options.others_by_frames {

@@ -18,8 +18,8 @@ use crate::NetifCounters;
 const BATCH_FRAMES: usize = 32;
 /// At most this many bytes are read with one system call: as much as stays in a core's own cache until it is handled.
 const BATCH_LEN: usize = 128 << 10;
-/// At most this many bytes of frames are held at once.
-const HELD_LEN: usize = 512 << 10;
+/// At most this many bytes of frames are kept at once.
+const KEPT_LEN: usize = 512 << 10;
 /// Frames that are not expected (late ones, duplicates, forged ones) are polled for once in this many polls.
 const UNEXPECTED_POLLS: u32 = 1 << 12;
 
@@ -78,21 +78,21 @@ impl Bulk {
         self.take(counters)
     }
 
-    /// Returns how many frames can be held.
-    pub(super) const fn held_max(&self) -> usize {
-        HELD_LEN / place_len(self.frame_len)
+    /// Returns how many frames can be kept.
+    pub(super) const fn kept_max(&self) -> usize {
+        KEPT_LEN / place_len(self.frame_len)
     }
 
-    /// Keeps the frame last returned until [`Bulk::release_held`]. `false`: as many are kept already as can be.
-    pub(super) fn hold(&mut self) -> bool {
-        let held_max = self.held_max();
-        self.batch.as_mut().is_some_and(|batch| batch.hold(held_max))
+    /// Keeps the frame last returned until [`Bulk::release_kept`]. `false`: as many are kept already as can be.
+    pub(super) fn keep(&mut self) -> bool {
+        let kept_max = self.kept_max();
+        self.batch.as_mut().is_some_and(|batch| batch.keep(kept_max))
     }
 
-    /// Lets the place of the frame that was held first be used again.
-    pub(super) fn release_held(&mut self) {
+    /// Lets the place of the frame that was kept first be used again.
+    pub(super) fn release_kept(&mut self) {
         if let Some(batch) = &mut self.batch {
-            batch.spare.extend(batch.held.pop_front());
+            batch.spare.extend(batch.kept.pop_front());
         }
     }
 
@@ -128,16 +128,16 @@ const fn place_len(frame_len: usize) -> usize {
 
 /// Places for frames, and the descriptions of these places that the kernel reads.
 struct Batch {
-    /// The memory of all places; that of the ones that take the place of held frames is added when a frame is first held.
-    _places: Vec<Vec<u8>>,
+    /// The memory of all places; that of the ones that take the place of kept frames is added when a frame is first kept.
+    memory: Vec<Vec<u8>>,
     place_len: usize,
-    // Point into `_places`, and `messages` to them. None of the three moves.
+    // Point into `memory`, and `messages` to them. None of the three moves.
     parts: Vec<iovec>,
     messages: Vec<mmsghdr>,
     filled: usize,
     next: usize,
     /// Places of frames that the caller keeps, the oldest first.
-    held: VecDeque<*mut u8>,
+    kept: VecDeque<*mut u8>,
     /// Places that hold nothing, to be used in the place of those.
     spare: Vec<*mut u8>,
 }
@@ -176,22 +176,22 @@ impl Batch {
             })
             .collect();
         Self {
-            _places: vec![memory],
+            memory: vec![memory],
             place_len,
             parts,
             messages,
             filled: 0,
             next: 0,
-            held: VecDeque::new(),
+            kept: VecDeque::new(),
             spare: Vec::new(),
         }
     }
 
     /// Keeps the frame last taken: the kernel gets another place for it.
-    fn hold(&mut self, held_max: usize) -> bool {
-        if self.held.is_empty() && self.spare.is_empty() {
-            let (memory, places) = places(self.place_len, held_max);
-            self._places.push(memory);
+    fn keep(&mut self, kept_max: usize) -> bool {
+        if self.kept.is_empty() && self.spare.is_empty() {
+            let (memory, places) = places(self.place_len, kept_max);
+            self.memory.push(memory);
             self.spare = places;
         }
         let taken = self.next.checked_sub(1).and_then(|at| self.parts.get_mut(at));
@@ -199,7 +199,7 @@ impl Batch {
             return false;
         };
         let place = std::mem::replace(&mut part.iov_base, spare.cast());
-        self.held.push_back(place.cast());
+        self.kept.push_back(place.cast());
         true
     }
 
@@ -207,7 +207,7 @@ impl Batch {
     fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         (self.next, self.filled) = (0, 0);
         // SAFETY: every message describes one place, whose memory lives as long as `self`, and which is neither borrowed while
-        // `self` is borrowed for this call nor held.
+        // `self` is borrowed for this call nor kept.
         let count = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

@@ -80,14 +80,14 @@ impl Default for AfPacketOptions {
     }
 }
 
-/// At most this many frames are held at once.
-const HELD_MAX: usize = 64;
+/// At most this many frames are kept at once.
+const KEPT_MAX: usize = 64;
 
 /// Where a frame is that the caller has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lent {
     Nothing,
-    /// In a slot of the ring: the one at its head, if it is not held.
+    /// In a slot of the ring: the one at its head, if it is not kept.
     Slot,
     /// In a place of the bulk path.
     Bulk,
@@ -109,7 +109,7 @@ pub struct AfPacket {
     /// What the caller has of the last call.
     lent: Lent,
     /// What the caller keeps for longer, the oldest first.
-    held: VecDeque<Lent>,
+    kept: VecDeque<Lent>,
     counters: NetifCounters,
 }
 
@@ -149,7 +149,7 @@ impl AfPacket {
             direct,
             linear_head,
             lent: Lent::Nothing,
-            held: VecDeque::new(),
+            kept: VecDeque::new(),
             counters: NetifCounters::default(),
         })
     }
@@ -429,43 +429,43 @@ impl Netif for AfPacket {
     }
 }
 
-// SAFETY: a held slot stays the user's until its status is stored, and the kernel gets no place of the bulk path that is held. Both
+// SAFETY: a kept slot stays the user's until its status is stored, and the kernel gets no place of the bulk path that is kept. Both
 // lie in memory that stays until the port is dropped.
 unsafe impl FrameLender for AfPacket {
-    fn held_max(&self) -> usize {
-        let of_bulk = self.bulk.as_ref().map_or(HELD_MAX, Bulk::held_max);
-        self.ring.held_max().min(of_bulk).min(HELD_MAX)
+    fn kept_max(&self) -> usize {
+        let of_bulk = self.bulk.as_ref().map_or(KEPT_MAX, Bulk::kept_max);
+        self.ring.kept_max().min(of_bulk).min(KEPT_MAX)
     }
 
-    fn hold(&mut self) -> bool {
-        if self.held.len() >= self.held_max() {
+    fn keep(&mut self) -> bool {
+        if self.kept.len() >= self.kept_max() {
             return false;
         }
-        let is_held = match self.lent {
+        let is_kept = match self.lent {
             Lent::Slot => {
-                self.ring.hold();
+                self.ring.keep();
                 true
             }
-            Lent::Bulk => self.bulk.as_mut().is_some_and(Bulk::hold),
+            Lent::Bulk => self.bulk.as_mut().is_some_and(Bulk::keep),
             Lent::Nothing => false,
         };
-        if !is_held {
+        if !is_kept {
             return false;
         }
-        self.held.push_back(std::mem::replace(&mut self.lent, Lent::Nothing));
+        self.kept.push_back(std::mem::replace(&mut self.lent, Lent::Nothing));
         true
     }
 
     fn may_wait(&self) -> bool {
         // The kernel says that the ring is readable while the slot that it filled last is the user's.
-        !self.held.contains(&Lent::Slot)
+        !self.kept.contains(&Lent::Slot)
     }
 
     fn release(&mut self, count: usize) {
-        for lent in self.held.drain(..count.min(self.held.len())) {
+        for lent in self.kept.drain(..count.min(self.kept.len())) {
             match (lent, &mut self.bulk) {
-                (Lent::Slot, _) => self.ring.release_held(),
-                (Lent::Bulk, Some(bulk)) => bulk.release_held(),
+                (Lent::Slot, _) => self.ring.release_kept(),
+                (Lent::Bulk, Some(bulk)) => bulk.release_kept(),
                 _ => {}
             }
         }

@@ -141,8 +141,8 @@ pub(super) const fn is_ours(packet_type: u8) -> bool {
     !matches!(packet_type, libc::PACKET_OTHERHOST | libc::PACKET_OUTGOING)
 }
 
-/// At most this part of the slots is held at once, so that a burst finds room.
-const HELD_PART: usize = 8;
+/// At most this part of the slots is kept at once, so that a burst finds room.
+const KEPT_PART: usize = 8;
 
 /// The mapped ring. The slot at `next` belongs to the kernel until its status says otherwise. Its address is kept
 /// instead of computed, because it is read many times for every frame.
@@ -154,7 +154,7 @@ pub(super) struct RxRing {
     block: usize,
     in_block: usize,
     /// Slots before `next` that stay the user's, the oldest first.
-    held: VecDeque<NonNull<u8>>,
+    kept: VecDeque<NonNull<u8>>,
 }
 
 // SAFETY: the pointers lead into the mapping of this value alone; nothing in it is tied to a thread.
@@ -173,7 +173,7 @@ impl RxRing {
             layout,
             block: 0,
             in_block: 0,
-            held: VecDeque::new(),
+            kept: VecDeque::new(),
         })
     }
 
@@ -228,21 +228,21 @@ impl RxRing {
         self.advance();
     }
 
-    /// Returns how many slots can be held.
-    pub(super) const fn held_max(&self) -> usize {
-        self.layout.slots() / HELD_PART
+    /// Returns how many slots can be kept.
+    pub(super) const fn kept_max(&self) -> usize {
+        self.layout.slots() / KEPT_PART
     }
 
-    /// Keeps the slot last peeked at from the kernel until [`RxRing::release_held`]. The kernel, which fills slots in
+    /// Keeps the slot last peeked at from the kernel until [`RxRing::release_kept`]. The kernel, which fills slots in
     /// order, drops frames when it comes round to it before that.
-    pub(super) fn hold(&mut self) {
-        self.held.push_back(self.next);
+    pub(super) fn keep(&mut self) {
+        self.kept.push_back(self.next);
         self.advance();
     }
 
-    /// Gives the slot that was held first back to the kernel.
-    pub(super) fn release_held(&mut self) {
-        if let Some(slot) = self.held.pop_front() {
+    /// Gives the slot that was kept first back to the kernel.
+    pub(super) fn release_kept(&mut self) {
+        if let Some(slot) = self.kept.pop_front() {
             self.status_of(slot).store(TP_STATUS_KERNEL, Ordering::Release);
         }
     }

@@ -28,9 +28,9 @@ use crate::{BURST_MAX, FrameLender, Interest, Netif, NetifCounters, NetifError, 
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(4);
 
-/// At most this many frames are held at once, and at most this part of the slots, so that a burst finds room.
-const HELD_MAX: usize = 64;
-const HELD_PART: usize = 4;
+/// At most this many frames are kept at once, and at most this part of the slots, so that a burst finds room.
+const KEPT_MAX: usize = 64;
+const KEPT_PART: usize = 4;
 
 /// What the card has done against the rules, besides what [`NetifCounters`] count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub struct VirtioPort {
     /// The slot whose frame the caller has.
     lent: Option<u16>,
     /// Slots whose frames the caller keeps for longer, the oldest first.
-    held: VecDeque<u16>,
+    kept: VecDeque<u16>,
     /// The next frame that was found while looking whether there is one.
     found: Option<(u16, usize)>,
     /// A rule that the card broke: nothing that it says counts any more.
@@ -130,7 +130,7 @@ impl VirtioPort {
             place,
             doorbells,
             lent: None,
-            held: VecDeque::new(),
+            kept: VecDeque::new(),
             found: None,
             broken: None,
             looks: Looks {
@@ -417,15 +417,15 @@ impl Netif for VirtioPort {
 // SAFETY: the card has given the slot back, and gets it when it is posted, no earlier than it is released; the memory of the slots stays
 // mapped until the port is dropped.
 unsafe impl FrameLender for VirtioPort {
-    fn held_max(&self) -> usize {
-        HELD_MAX.min(usize::from(self.place.layout.slots) / HELD_PART)
+    fn kept_max(&self) -> usize {
+        KEPT_MAX.min(usize::from(self.place.layout.slots) / KEPT_PART)
     }
 
-    fn hold(&mut self) -> bool {
-        if self.held.len() >= self.held_max() {
+    fn keep(&mut self) -> bool {
+        if self.kept.len() >= self.kept_max() {
             return false;
         }
-        self.held.extend(self.lent);
+        self.kept.extend(self.lent);
         self.lent.take().is_some()
     }
 
@@ -434,8 +434,8 @@ unsafe impl FrameLender for VirtioPort {
     }
 
     fn release(&mut self, count: usize) {
-        let count = count.min(self.held.len());
-        for slot in self.held.drain(..count) {
+        let count = count.min(self.kept.len());
+        for slot in self.kept.drain(..count) {
             self.receive.post(slot);
         }
         if count > 0 {

@@ -50,12 +50,12 @@ fn what_broke(result: Result<impl Sized, NetifError>) -> &'static str {
 }
 
 #[test]
-fn m_om_a_slots_that_are_held_are_not_the_card_s_until_they_are_released() {
+fn m_om_a_slots_that_are_kept_are_not_the_card_s_until_they_are_released() {
     let mut pair = Pair::new(1500, 16);
     let mut port = port(&pair);
-    let held_max = port.held_max();
-    assert!(held_max > 1 && !port.hold(), "there is no frame");
-    let mut held = Vec::new();
+    let kept_max = port.kept_max();
+    assert!(kept_max > 1 && !port.keep(), "there is no frame");
+    let mut kept = Vec::new();
     for number in 0..2000usize {
         let sent = own(100 + number % 900, number as u8);
         assert!(pair.deliver(&sent), "buffer {number}");
@@ -63,24 +63,24 @@ fn m_om_a_slots_that_are_held_are_not_the_card_s_until_they_are_released() {
         assert_eq!(frame, &sent[..]);
         let memory = frame.as_ptr();
         if number % 3 == 0 {
-            if held.len() == held_max {
-                assert!(!port.hold(), "no more than are promised");
-                port.release(1 + number % held_max);
-                held.drain(..1 + number % held_max);
+            if kept.len() == kept_max {
+                assert!(!port.keep(), "no more than are promised");
+                port.release(1 + number % kept_max);
+                kept.drain(..1 + number % kept_max);
             }
-            assert!(port.hold());
-            held.push((memory, sent));
+            assert!(port.keep());
+            kept.push((memory, sent));
         }
-        for (memory, sent) in &held {
-            // SAFETY: the frame is held.
+        for (memory, sent) in &kept {
+            // SAFETY: the frame is kept.
             assert_eq!(unsafe { std::slice::from_raw_parts(*memory, sent.len()) }, &sent[..]);
         }
     }
     // All slots are the card's again: so many frames fit.
-    port.release(held.len());
+    port.release(kept.len());
     assert_eq!(port.poll_receive().unwrap(), None);
     let slots = (0..).take_while(|_| pair.deliver(&own(60, 1))).count();
-    assert_eq!(slots, held_max * 4);
+    assert_eq!(slots, kept_max * 4);
 }
 
 #[test]

@@ -99,9 +99,9 @@ fn frames_that_come_in_numbers_have_a_socket_of_their_own_that_is_read_while_the
 }
 
 #[test]
-fn m_om_a_frames_of_both_sockets_stay_as_they_are_while_they_are_held() {
+fn m_om_a_frames_of_both_sockets_stay_as_they_are_while_they_are_kept() {
     in_private_network(
-        "bulk::m_om_a_frames_of_both_sockets_stay_as_they_are_while_they_are_held",
+        "bulk::m_om_a_frames_of_both_sockets_stay_as_they_are_while_they_are_kept",
         || {
             for mtu in [1500, 9000] {
                 let veth = Veth::new(mtu);
@@ -116,9 +116,9 @@ fn m_om_a_frames_of_both_sockets_stay_as_they_are_while_they_are_held() {
                 let mut a = open(&veth.a);
                 let head = header(b.mac(), a.mac(), EtherType::MXOE);
                 b.expect_bulk(true);
-                let held_max = b.held_max();
-                assert!(held_max >= 8 && !b.hold(), "{held_max}, and there is no frame");
-                let mut held: Vec<(*const u8, Vec<u8>)> = Vec::new();
+                let kept_max = b.kept_max();
+                assert!(kept_max >= 8 && !b.keep(), "{kept_max}, and there is no frame");
+                let mut kept: Vec<(*const u8, Vec<u8>)> = Vec::new();
                 // Several times round the ring, in bursts that are read at once.
                 for number in 0..600_usize {
                     for at in 0..4 {
@@ -136,22 +136,22 @@ fn m_om_a_frames_of_both_sockets_stay_as_they_are_while_they_are_held() {
                         if received % 2 == 0 {
                             continue;
                         }
-                        if held.len() == held_max {
-                            assert!(!b.hold(), "no more than are promised");
-                            let count = 1 + number % held_max;
+                        if kept.len() == kept_max {
+                            assert!(!b.keep(), "no more than are promised");
+                            let count = 1 + number % kept_max;
                             b.release(count);
-                            held.drain(..count);
+                            kept.drain(..count);
                         }
-                        assert!(b.hold());
-                        held.push((memory, bytes));
+                        assert!(b.keep());
+                        kept.push((memory, bytes));
                     }
-                    for (memory, bytes) in &held {
-                        // SAFETY: the frame is held.
+                    for (memory, bytes) in &kept {
+                        // SAFETY: the frame is kept.
                         let now = unsafe { std::slice::from_raw_parts(*memory, bytes.len()) };
-                        assert!(now == &bytes[..], "frame {number} wrote to one that is held");
+                        assert!(now == &bytes[..], "frame {number} wrote to one that is kept");
                     }
                 }
-                b.release(held.len());
+                b.release(kept.len());
                 assert!(b.may_wait());
                 assert_eq!(b.wait(Interest::Receive, Instant::now(), None).unwrap(), Wake::Deadline);
                 let counters = b.counters();

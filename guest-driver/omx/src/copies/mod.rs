@@ -90,9 +90,9 @@ pub(crate) struct Copies {
     from_this_frame: bool,
     /// Frames or receives wait for copies.
     awaited: bool,
-    /// The number of the last copy from each frame that is held, the oldest frame first.
+    /// The number of the last copy from each frame that is kept, the oldest frame first.
     frames: VecDeque<u64>,
-    /// So many frames the port holds. 0: copies overlap with what the protocol does about one frame, no more.
+    /// So many frames the port keeps. 0: copies overlap with what the protocol does about one frame, no more.
     frames_max: usize,
     /// Receives that wait for their last copy, in the order in which their last packets came.
     receives: VecDeque<Copied>,
@@ -224,19 +224,25 @@ impl Copies {
         std::mem::replace(&mut self.from_this_frame, false)
     }
 
-    /// Whether another frame can be held.
-    pub(crate) fn may_hold(&self) -> bool {
+    /// Whether another frame can be kept.
+    pub(crate) fn may_keep_frame(&self) -> bool {
         self.frames.len() < self.frames_max
     }
 
-    /// Notes that the port holds the frame that was handled last.
-    pub(crate) fn held(&mut self) {
+    /// Notes that the port keeps the frame that was handled last.
+    pub(crate) fn kept_frame(&mut self) {
         self.frames.push_back(self.submitted);
         self.awaited = true;
     }
 
     /// Keeps a receive that has all its packets until its last copy is finished. Gives it back if that is so already.
-    pub(crate) fn keep(&mut self, request: Key, code: StatusCode, transferred: u32, last_copy: u64) -> Option<Copied> {
+    pub(crate) fn keep_receive(
+        &mut self,
+        request: Key,
+        code: StatusCode,
+        transferred: u32,
+        last_copy: u64,
+    ) -> Option<Copied> {
         let copied = Copied {
             request,
             code,

@@ -19,7 +19,7 @@ use super::CopyEngine;
 const JOBS_MAX: usize = 256;
 /// So many copies must wait before a caller that goes on receiving wakes the thread, which takes as long as making them.
 const WAKE_JOBS: u64 = 4;
-/// The thread looks for the next copy so long before it sleeps: longer than the packets of a message are apart, and than an answer to a
+/// The thread looks for the next copy so long before it sleeps: longer than from one packet of a message to the next, and than an answer to a
 /// pull request takes.
 const SPIN: Duration = Duration::from_micros(50);
 /// The thread looks so often between two reads of the clock.
@@ -91,7 +91,7 @@ impl Lane {
         &self.places[(number % JOBS_MAX as u64) as usize]
     }
 
-    /// Returns how many jobs nobody has taken.
+    /// Returns how many jobs neither side has taken.
     fn waiting(&self) -> u64 {
         // `taken` first: it is never more than a later `submitted`.
         let taken = self.taken.0.load(Ordering::SeqCst);
@@ -155,7 +155,7 @@ impl Lane {
 }
 
 /// An engine whose copies a thread of the process makes, on another processor if there is one. Who waits for copies makes those that
-/// the thread has not begun, so that nobody waits for a thread that gets no processor, but for the one copy that it is making.
+/// the thread has not begun, so that a caller waits for a thread that gets no processor only while that makes a copy.
 pub(crate) struct ThreadEngine {
     lane: Arc<Lane>,
     thread: Option<JoinHandle<()>>,

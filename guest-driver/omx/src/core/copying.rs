@@ -8,7 +8,7 @@ impl Core {
     /// Replaces the engine; what the one before was given is finished first.
     pub(crate) fn set_copy_engine(&mut self, engine: Option<Box<dyn CopyEngine>>) {
         self.finish_copies();
-        let frames_max = self.egress.held_max();
+        let frames_max = self.egress.kept_max();
         self.store.copies.set(engine, frames_max);
     }
 
@@ -16,11 +16,11 @@ impl Core {
     /// interface.
     pub(super) fn keep_frame(&mut self, is_port_s: bool) {
         if is_port_s {
-            if !self.store.copies.may_hold() {
+            if !self.store.copies.may_keep_frame() {
                 self.release_frames();
             }
-            if self.store.copies.may_hold() && self.egress.hold() {
-                self.store.copies.held();
+            if self.store.copies.may_keep_frame() && self.egress.keep() {
+                self.store.copies.kept_frame();
                 return;
             }
         }
@@ -29,7 +29,7 @@ impl Core {
 
     /// Ends a receive that has all its packets, now or when its copies are finished.
     pub(super) fn copied(&mut self, request: Key, code: StatusCode, transferred: u32, last_copy: u64) {
-        if let Some(copied) = self.store.copies.keep(request, code, transferred, last_copy) {
+        if let Some(copied) = self.store.copies.keep_receive(request, code, transferred, last_copy) {
             self.end(&copied);
         }
     }

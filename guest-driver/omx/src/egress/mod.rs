@@ -118,22 +118,22 @@ impl Egress {
         self.port.poll_receive().ok().flatten()
     }
 
-    /// Returns how many frames the port holds at once; 0: none.
-    pub(crate) fn held_max(&mut self) -> usize {
-        self.port.lender().map_or(0, |lender| lender.held_max())
+    /// Returns how many frames the port keeps at once; 0: none.
+    pub(crate) fn kept_max(&mut self) -> usize {
+        self.port.lender().map_or(0, |lender| lender.kept_max())
     }
 
     /// Keeps the frame that was received last until it is released. False: the port cannot.
-    pub(crate) fn hold(&mut self) -> bool {
-        self.port.lender().is_some_and(FrameLender::hold)
+    pub(crate) fn keep(&mut self) -> bool {
+        self.port.lender().is_some_and(FrameLender::keep)
     }
 
-    /// Whether a thread can sleep on the port while it holds the frames that it holds now.
+    /// Whether a thread can sleep on the port while it keeps the frames that it keeps now.
     pub(crate) fn may_wait(&mut self) -> bool {
         self.port.lender().is_none_or(|lender| lender.may_wait())
     }
 
-    /// Gives the `count` frames back to the port that were held first.
+    /// Gives the `count` frames back to the port that were kept first.
     pub(crate) fn release(&mut self, count: usize) {
         if let Some(lender) = self.port.lender() {
             lender.release(count);

@@ -147,7 +147,7 @@ fn run(setting: &Setting, kind: CopyEngineKind) -> Result<(Vec<Seen>, u32), Test
         let counters = pair.b.counters();
         copies += counters.get(Counter::CopiesSubmitted);
         pair.b.clone().close().unwrap();
-        prop_assert_eq!(pair.lending.lock().unwrap().held, 0, "every frame went back");
+        prop_assert_eq!(pair.lending.lock().unwrap().kept, 0, "every frame went back");
     }
     for buffer in buffers.iter().chain(&cancelled) {
         prop_assert!(

@@ -45,7 +45,7 @@ fn m_om_a_the_processor_goes_on_while_copies_run_and_the_last_packet_waits_for_t
     };
     {
         let lending = pair.lending.lock().unwrap();
-        assert_eq!((lending.held, lending.received_meanwhile), (submitted, true));
+        assert_eq!((lending.kept, lending.received_meanwhile), (submitted, true));
     }
     let count = |counter| pair.b.counters().get(counter) as usize;
     assert_eq!(
@@ -60,7 +60,7 @@ fn m_om_a_the_processor_goes_on_while_copies_run_and_the_last_packet_waits_for_t
     assert!(!pair.b.cancel(receive).unwrap());
     assert_eq!(count(Counter::CopiesFinished), submitted - 1);
     assert_eq!(
-        pair.lending.lock().unwrap().held,
+        pair.lending.lock().unwrap().kept,
         1,
         "frames go back as their copies are finished"
     );
@@ -68,7 +68,7 @@ fn m_om_a_the_processor_goes_on_while_copies_run_and_the_last_packet_waits_for_t
     let status = pair.b.test(receive).unwrap().expect("every copy is finished");
     assert!(is_success(status.code) && status.transferred as usize == LEN);
     assert!(got == data);
-    assert_eq!(pair.lending.lock().unwrap().held, 0);
+    assert_eq!(pair.lending.lock().unwrap().kept, 0);
     assert!(told.lock().unwrap().waits.is_empty());
 }
 
@@ -79,7 +79,7 @@ fn m_om_a_a_port_that_lends_no_more_has_the_processor_copy_and_goes_on() {
     let (data, mut got) = (bytes(1 << 20, 1), vec![0; 1 << 20]);
     let receive = irecv(&pair.b, &mut got, 5);
     come(&pair, &data, 5);
-    assert_eq!(pair.lending.lock().unwrap().held_most, 16);
+    assert_eq!(pair.lending.lock().unwrap().kept_most, 16);
     assert_eq!(told.lock().unwrap().submitted, 16);
     assert!(told.lock().unwrap().waits.is_empty());
     assert!(pair.b.test(receive).unwrap().is_none());
@@ -203,7 +203,7 @@ fn m_om_a_no_engine_touches_memory_after_its_request_or_endpoint_is_over() {
             pair.b.set_copy_engine(None);
         }
         assert!(told.lock().unwrap().jobs.is_empty(), "no copy is left");
-        assert_eq!(pair.lending.lock().unwrap().held, 0);
+        assert_eq!(pair.lending.lock().unwrap().kept, 0);
         if !closes {
             // What comes now is the processor's.
             let submitted = told.lock().unwrap().submitted;
@@ -251,10 +251,10 @@ fn m_om_a_time_outs_give_frames_back_to_the_port() {
     let receive = irecv(&pair.b, &mut got, 5);
     isend(&pair.a, &data, pair.to_b, 5);
     drive(&pair, || told.lock().unwrap().submitted > 3);
-    let held = pair.lending.lock().unwrap().held;
-    assert!(held > 3);
+    let kept = pair.lending.lock().unwrap().kept;
+    assert!(kept > 3);
     told.lock().unwrap().copy_all();
-    drive(&pair, || pair.lending.lock().unwrap().held < held);
+    drive(&pair, || pair.lending.lock().unwrap().kept < kept);
     drive(&pair, || {
         told.lock().unwrap().copy_all();
         pair.b.test(receive).unwrap().is_some()

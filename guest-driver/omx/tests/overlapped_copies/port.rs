@@ -20,16 +20,16 @@ pub(crate) struct Faults {
     pub(crate) seed: u64,
     /// The port lends one frame at a time.
     pub(crate) lends_one: bool,
-    /// A thread may sleep while the port's frames are held.
+    /// A thread may sleep while the port's frames are kept.
     pub(crate) may_wait: bool,
 }
 
 /// What a port lends.
 #[derive(Debug, Default)]
 pub(crate) struct Lending {
-    pub(crate) held: usize,
-    pub(crate) held_most: usize,
-    /// A frame was polled for after the endpoint held one.
+    pub(crate) kept: usize,
+    pub(crate) kept_most: usize,
+    /// A frame was polled for after the endpoint kept one.
     pub(crate) received_meanwhile: bool,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct FaultyPort {
     /// Frames that come after others.
     waiting: VecDeque<Vec<u8>>,
     lent: Vec<u8>,
-    held: VecDeque<Vec<u8>>,
+    kept: VecDeque<Vec<u8>>,
     lending: Arc<Mutex<Lending>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn lossy_pair(macs: [MacAddr; 2], mtu: usize, faults: Faults) -> (Fau
         state: faults.seed ^ side,
         waiting: VecDeque::new(),
         lent: Vec::new(),
-        held: VecDeque::new(),
+        kept: VecDeque::new(),
         lending: Arc::default(),
     };
     (port(a, 1), port(b, 2))
@@ -114,7 +114,7 @@ impl Netif for FaultyPort {
         };
         self.lent = frame;
         let mut lending = self.lending.lock().unwrap();
-        lending.received_meanwhile |= lending.held > 0;
+        lending.received_meanwhile |= lending.kept > 0;
         Ok(Some(&self.lent))
     }
 
@@ -133,8 +133,8 @@ impl Netif for FaultyPort {
         stop: Option<BorrowedFd<'_>>,
     ) -> Result<Wake, NetifError> {
         assert!(
-            self.faults.may_wait || self.held.is_empty(),
-            "frames are held while a thread sleeps"
+            self.faults.may_wait || self.kept.is_empty(),
+            "frames are kept while a thread sleeps"
         );
         if !self.waiting.is_empty() && interest != Interest::Send {
             return Ok(Wake::Ready);
@@ -147,32 +147,32 @@ impl Netif for FaultyPort {
     }
 }
 
-// SAFETY: a held frame is a vector that nothing touches until it is released.
+// SAFETY: a kept frame is a vector that nothing touches until it is released.
 unsafe impl FrameLender for FaultyPort {
-    fn held_max(&self) -> usize {
+    fn kept_max(&self) -> usize {
         16
     }
 
-    fn hold(&mut self) -> bool {
-        if self.held.len() == self.held_max() || self.lent.is_empty() {
+    fn keep(&mut self) -> bool {
+        if self.kept.len() == self.kept_max() || self.lent.is_empty() {
             return false;
         }
-        self.held.push_back(std::mem::take(&mut self.lent));
+        self.kept.push_back(std::mem::take(&mut self.lent));
         let mut lending = self.lending.lock().unwrap();
-        lending.held += 1;
-        lending.held_most = lending.held_most.max(lending.held);
+        lending.kept += 1;
+        lending.kept_most = lending.kept_most.max(lending.kept);
         true
     }
 
     fn may_wait(&self) -> bool {
-        self.held.is_empty() || self.faults.may_wait
+        self.kept.is_empty() || self.faults.may_wait
     }
 
     fn release(&mut self, count: usize) {
-        assert!(count <= self.held.len(), "{count} of {}", self.held.len());
-        for mut frame in self.held.drain(..count) {
+        assert!(count <= self.kept.len(), "{count} of {}", self.kept.len());
+        for mut frame in self.kept.drain(..count) {
             frame.fill(0xa5);
         }
-        self.lending.lock().unwrap().held -= count;
+        self.lending.lock().unwrap().kept -= count;
     }
 }
