@@ -21,7 +21,7 @@ use crate::{
     Address, Board, CopyEngineKind, Endpoint, EndpointOptions, Error,
     address::PARTNER_SELF,
     clock,
-    copies::thread::ThreadEngine,
+    copy_thread::ThreadEngine,
     core::{Core, Opened},
     egress::Egress,
     helper,

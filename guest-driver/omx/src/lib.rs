@@ -25,6 +25,7 @@ mod board;
 mod clock;
 mod completion;
 mod copies;
+mod copy_thread;
 mod core;
 mod egress;
 mod endpoint;

@@ -48,6 +48,15 @@ struct Counts {
     impossible_lengths: u64,
 }
 
+/// The slots whose frames the caller has.
+#[derive(Default)]
+struct Lent {
+    /// That of the last call.
+    last: Option<u16>,
+    /// Those that the caller keeps for longer, the oldest first.
+    kept: VecDeque<u16>,
+}
+
 /// When a sleeper looks at the ring again.
 struct Looks {
     timer: OwnedFd,
@@ -71,10 +80,7 @@ pub struct VirtioPort {
     doorbells: Doorbells,
     /// Transmit slots that hold nothing.
     free: Vec<u16>,
-    /// The slot whose frame the caller has.
-    lent: Option<u16>,
-    /// Slots whose frames the caller keeps for longer, the oldest first.
-    kept: VecDeque<u16>,
+    lent: Lent,
     /// The next frame that was found while looking whether there is one.
     found: Option<(u16, usize)>,
     /// A rule that the card broke: nothing that it says counts any more.
@@ -129,8 +135,7 @@ impl VirtioPort {
             memory,
             place,
             doorbells,
-            lent: None,
-            kept: VecDeque::new(),
+            lent: Lent::default(),
             found: None,
             broken: None,
             looks: Looks {
@@ -209,7 +214,7 @@ impl VirtioPort {
 
     #[inline]
     fn give_back(&mut self) {
-        if let Some(slot) = self.lent.take() {
+        if let Some(slot) = self.lent.last.take() {
             self.receive.post(slot);
             self.publish_receive();
         }
@@ -325,7 +330,7 @@ impl Netif for VirtioPort {
             return Ok(None);
         };
         self.found = None;
-        self.lent = Some(slot);
+        self.lent.last = Some(slot);
         self.looks.pause = PAUSE_MIN;
         self.counts.port.received += 1;
         let at = self.receive.slot_offset(slot) + HEADER_LEN;
@@ -422,11 +427,11 @@ unsafe impl FrameLender for VirtioPort {
     }
 
     fn keep(&mut self) -> bool {
-        if self.kept.len() >= self.kept_max() {
+        if self.lent.kept.len() >= self.kept_max() {
             return false;
         }
-        self.kept.extend(self.lent);
-        self.lent.take().is_some()
+        self.lent.kept.extend(self.lent.last);
+        self.lent.last.take().is_some()
     }
 
     fn may_wait(&self) -> bool {
@@ -434,8 +439,8 @@ unsafe impl FrameLender for VirtioPort {
     }
 
     fn release(&mut self, count: usize) {
-        let count = count.min(self.kept.len());
-        for slot in self.kept.drain(..count) {
+        let count = count.min(self.lent.kept.len());
+        for slot in self.lent.kept.drain(..count) {
             self.receive.post(slot);
         }
         if count > 0 {

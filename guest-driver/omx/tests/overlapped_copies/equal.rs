@@ -53,11 +53,6 @@ impl Buffer {
         &self.memory[GUARD_LEN..][..self.len]
     }
 
-    fn is_guarded(&self) -> bool {
-        let guards = [&self.memory[..GUARD_LEN], &self.memory[GUARD_LEN + self.len..]];
-        guards.iter().all(|guard| guard.iter().all(|byte| *byte == GUARD))
-    }
-
     fn post(&mut self, pair: &Pair, number: usize, piece_len: usize) -> Request {
         let len = self.len;
         let buffer = &mut self.memory[GUARD_LEN..][..len];
@@ -72,8 +67,102 @@ impl Buffer {
     }
 }
 
+impl Message {
+    /// The length of the receive's buffer, in bytes.
+    fn room(&self) -> usize {
+        self.len.saturating_add_signed(self.room)
+    }
+}
+
 /// What a program sees of a message: its status, and its buffer.
 type Seen = (Status, Vec<u8>);
+
+/// Messages on their way.
+struct Run<'a> {
+    setting: &'a Setting,
+    pairs: Vec<Pair>,
+    data: Vec<Vec<u8>>,
+    buffers: Vec<Buffer>,
+    /// Buffers whose receives were cancelled in time.
+    cancelled: Vec<Buffer>,
+    receives: Vec<Option<Request>>,
+    sends: Vec<Option<Request>>,
+    seen: Vec<Option<Seen>>,
+}
+
+impl<'a> Run<'a> {
+    /// Posts what is posted before progress is made.
+    fn new(setting: &'a Setting, options: &EndpointOptions) -> Self {
+        let messages = setting.messages.iter().enumerate();
+        let count = setting.messages.len();
+        let mut run = Self {
+            setting,
+            pairs: (0..setting.pairs).map(|_| pair_with(options, setting.faults)).collect(),
+            data: messages.clone().map(|(at, m)| bytes_without_guard(m.len, at)).collect(),
+            buffers: messages.clone().map(|(_, m)| Buffer::new(m.room())).collect(),
+            cancelled: Vec::new(),
+            receives: vec![None; count],
+            sends: vec![None; count],
+            seen: vec![None; count],
+        };
+        for (at, m) in messages {
+            if !m.late {
+                run.post(at);
+            }
+            let pair = &run.pairs[m.pair % run.pairs.len()];
+            run.sends[at] = Some(isend(&pair.a, &run.data[at], pair.to_b, at as u64));
+        }
+        run
+    }
+
+    fn post(&mut self, at: usize) {
+        let m = &self.setting.messages[at];
+        let pair = &self.pairs[m.pair % self.pairs.len()];
+        self.receives[at] = Some(self.buffers[at].post(pair, at, m.piece_len));
+    }
+
+    fn is_over(&self) -> bool {
+        self.seen.iter().all(Option::is_some) && self.sends.iter().all(Option::is_none)
+    }
+
+    /// Makes progress, and does what the program does then.
+    fn step(&mut self, steps: usize) {
+        for pair in &self.pairs {
+            pair.a.progress();
+            pair.b.progress();
+        }
+        for (at, m) in self.setting.messages.iter().enumerate() {
+            let (a, b) = {
+                let pair = &self.pairs[m.pair % self.pairs.len()];
+                (pair.a.clone(), pair.b.clone())
+            };
+            if m.late && steps == 3 {
+                self.post(at);
+            }
+            if m.cancelled_after == Some(steps)
+                && let Some(receive) = self.receives[at]
+                && b.cancel(receive).unwrap()
+            {
+                let buffer = std::mem::replace(&mut self.buffers[at], Buffer::new(m.room()));
+                self.cancelled.push(buffer);
+                self.post(at);
+            }
+            if let Some(send) = self.sends[at]
+                && a.test(send).unwrap().is_some()
+            {
+                self.sends[at] = None;
+            }
+            if let Some(receive) = self.receives[at]
+                && let Some(status) = b.test(receive).unwrap()
+            {
+                self.receives[at] = None;
+                self.seen[at] = Some((status, self.buffers[at].buffer().to_vec()));
+                // From now on it is the program's.
+                self.buffers[at].memory.fill(GUARD);
+            }
+        }
+    }
+}
 
 /// Sends and receives all messages, and returns what the program saw and how many copies an engine made.
 fn run(setting: &Setting, kind: CopyEngineKind) -> Result<(Vec<Seen>, u32), TestCaseError> {
@@ -83,80 +172,27 @@ fn run(setting: &Setting, kind: CopyEngineKind) -> Result<(Vec<Seen>, u32), Test
         packet_loss: setting.loss.map(|every| (Lost::Any, every)).into_iter().collect(),
         ..options()
     };
-    let pairs: Vec<_> = (0..setting.pairs)
-        .map(|_| pair_with(&options, setting.faults))
-        .collect();
-    let data: Vec<_> = setting
-        .messages
-        .iter()
-        .enumerate()
-        .map(|(at, m)| bytes_without_guard(m.len, at))
-        .collect();
-    let room = |m: &Message| m.len.saturating_add_signed(m.room);
-    let mut buffers: Vec<_> = setting.messages.iter().map(|m| Buffer::new(room(m))).collect();
-    let mut receives: Vec<Option<Request>> = vec![None; buffers.len()];
-    let mut sends = Vec::new();
-    for (at, m) in setting.messages.iter().enumerate() {
-        let pair = &pairs[m.pair % pairs.len()];
-        if !m.late {
-            receives[at] = Some(buffers[at].post(pair, at, m.piece_len));
-        }
-        sends.push(Some(isend(&pair.a, &data[at], pair.to_b, at as u64)));
-    }
-    let mut cancelled = Vec::new();
-    let mut seen: Vec<Option<Seen>> = vec![None; buffers.len()];
+    let mut run = Run::new(setting, &options);
     let begin = std::time::Instant::now();
-    let mut steps = 0;
-    while seen.iter().any(Option::is_none) || sends.iter().any(Option::is_some) {
-        for pair in &pairs {
-            pair.a.progress();
-            pair.b.progress();
+    for steps in 0.. {
+        if run.is_over() {
+            break;
         }
-        for (at, m) in setting.messages.iter().enumerate() {
-            let pair = &pairs[m.pair % pairs.len()];
-            if m.late && steps == 3 {
-                receives[at] = Some(buffers[at].post(pair, at, m.piece_len));
-            }
-            if m.cancelled_after == Some(steps)
-                && let Some(receive) = receives[at]
-                && pair.b.cancel(receive).unwrap()
-            {
-                // Nothing is written to what was cancelled.
-                cancelled.push(std::mem::replace(&mut buffers[at], Buffer::new(room(m))));
-                receives[at] = Some(buffers[at].post(pair, at, m.piece_len));
-            }
-            if let Some(send) = sends[at]
-                && pair.a.test(send).unwrap().is_some()
-            {
-                sends[at] = None;
-            }
-            if let Some(receive) = receives[at]
-                && let Some(status) = pair.b.test(receive).unwrap()
-            {
-                receives[at] = None;
-                seen[at] = Some((status, buffers[at].buffer().to_vec()));
-                // From now on it is the program's.
-                buffers[at].memory.fill(GUARD);
-            }
-        }
-        steps += 1;
-        prop_assert!(begin.elapsed() < LIMIT, "within the limit: {seen:?}");
+        run.step(steps);
+        prop_assert!(begin.elapsed() < LIMIT, "within the limit: {:?}", run.seen);
     }
     let mut copies = 0;
-    for pair in &pairs {
-        let counters = pair.b.counters();
-        copies += counters.get(Counter::CopiesSubmitted);
+    for pair in &run.pairs {
+        copies += pair.b.counters().get(Counter::CopiesSubmitted);
         pair.b.clone().close().unwrap();
         prop_assert_eq!(pair.lending.lock().unwrap().kept, 0, "every frame went back");
     }
-    for buffer in buffers.iter().chain(&cancelled) {
-        prop_assert!(
-            buffer.memory.iter().all(|byte| *byte == GUARD),
-            "written to after it was over"
-        );
-        prop_assert!(buffer.is_guarded());
+    for buffer in run.buffers.iter().chain(&run.cancelled) {
+        let is_untouched = buffer.memory.iter().all(|byte| *byte == GUARD);
+        prop_assert!(is_untouched, "written to beside it, or after it was over or cancelled");
     }
-    let seen = seen.into_iter().flatten().map(|(status, buffer)| {
+    let seen = run.seen.into_iter().flatten();
+    let seen = seen.map(|(status, buffer)| {
         (
             Status {
                 address: None,

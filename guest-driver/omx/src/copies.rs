@@ -5,8 +5,6 @@
 //! when its last copy is, too. Frames go back to the port when something is sent, such as the next pull request, when a time-out
 //! fires, when the port lends no more, and before a thread sleeps that they would wake.
 
-pub(crate) mod thread;
-
 use std::{collections::VecDeque, fmt, ops::Range};
 
 use mxoe::engine::{Counter, Counters};
@@ -113,7 +111,7 @@ impl fmt::Debug for Copies {
 
 impl Copies {
     /// Replaces the engine. Nothing may wait for the copies of the one before ([`Copies::finish`]). `frames_max`: so many frames the
-    /// port holds.
+    /// port keeps.
     pub(crate) fn set(&mut self, engine: Option<Box<dyn CopyEngine>>, frames_max: usize) {
         self.clean(&(0..usize::MAX));
         self.finish();

@@ -13,7 +13,7 @@ use std::{
 
 use rustix::process::{Pid, getpid};
 
-use super::CopyEngine;
+use crate::CopyEngine;
 
 /// At most this many copies are submitted and not finished: more than the frames that a port lends.
 const JOBS_MAX: usize = 256;
