@@ -334,7 +334,11 @@ mod tests {
         let mut engine = ThreadEngine::new();
         let lane = Arc::clone(&engine.lane);
         engine.thread = thread::Builder::new()
-            .spawn(move || while !lane.over.load(Ordering::Acquire) {})
+            .spawn(move || {
+                while !lane.over.load(Ordering::Acquire) {
+                    thread::park();
+                }
+            })
             .ok();
         for job in 0..=JOBS_MAX {
             // SAFETY: each place is written by one job, and read after it is finished.

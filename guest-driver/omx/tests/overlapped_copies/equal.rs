@@ -77,7 +77,7 @@ impl Message {
 /// What a program sees of a message: its status, and its buffer.
 type Seen = (Status, Vec<u8>);
 
-/// Messages on their way.
+/// Messages in flight.
 struct Run<'a> {
     setting: &'a Setting,
     pairs: Vec<Pair>,
