@@ -18,7 +18,7 @@ use crate::{
 const RESETS_MAX: u32 = 5;
 
 /// The shortest time from the first to the last of the resets for which a guest is given up. A single reboot can be any
-/// number of them, milliseconds apart: SeaBIOS asks for a reset twice (by port 0xcf9, then by a triple fault, in case the
+/// number of them within milliseconds: SeaBIOS asks for a reset twice (by port 0xcf9, then by a triple fault, in case the
 /// first did nothing), and where QEMU carries the first out before the guest's processor has come to the second, under TCG,
 /// the second ends the firmware that has just begun, which then asks twice again.
 const RESETS_TIME_MIN: Duration = Duration::from_secs(10);
