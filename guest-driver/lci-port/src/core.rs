@@ -14,7 +14,7 @@ use ether::Time;
 use lci::{BufferId, Delivery, Engine, Event, HEAD_LEN_MAX, Transmit};
 use netif::{Netif, NetifError};
 
-use crate::{Lci, Packet, arena::Arena, clock, statistics::Interrupts};
+use crate::{Lci, Packet, arena::Arena, clock, idle::Idle, statistics::Interrupts};
 
 /// Frames that one call takes from the port at most, so that it ends.
 const RECEIVE_MAX: usize = 256;
@@ -35,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) deliverer: AtomicU64,
     pub(crate) flags: Flags,
     pub(crate) interrupts: Interrupts,
+    pub(crate) idle: Idle,
     pub(crate) me: usize,
     pub(crate) size: usize,
 }
@@ -75,22 +76,25 @@ impl Core {
         }
     }
 
-    /// Takes frames from the port, does what is due, and sends what is to be sent.
-    pub(crate) fn pump(&mut self, arena: &Arena, now: Time) {
-        if let Err(error) = self.try_pump(arena, now) {
+    /// Takes frames from the port, does what is due, and sends what is to be sent. True if there was a frame.
+    pub(crate) fn pump(&mut self, arena: &Arena, now: Time) -> bool {
+        let mut has_received = false;
+        if let Err(error) = self.try_pump(arena, now, &mut has_received) {
             self.failure.get_or_insert(error);
         }
         while let Some(event) = self.engine.poll_event() {
             self.events.push_back(event);
         }
+        has_received
     }
 
-    fn try_pump(&mut self, arena: &Arena, now: Time) -> Result<(), NetifError> {
+    fn try_pump(&mut self, arena: &Arena, now: Time, has_received: &mut bool) -> Result<(), NetifError> {
         for _ in 0..RECEIVE_MAX {
             if !self.engine.can_receive() {
                 break;
             }
             let Some(frame) = self.port.poll_receive()? else { break };
+            *has_received = true;
             if let Some((buffer, start, end)) = self.engine.handle(now, frame).store {
                 // SAFETY: the engine has just taken this buffer for these bytes.
                 unsafe { arena.store(buffer, frame.get(start..end).unwrap_or_default()) };
@@ -177,7 +181,9 @@ impl Shared {
     /// Pumps once, and returns the time at which it did.
     pub(crate) fn pump(&self) -> Time {
         let now = clock::now();
-        self.lock().pump(&self.arena, now);
+        if self.lock().pump(&self.arena, now) {
+            self.idle.found();
+        }
         now
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     arena::Arena,
     clock,
     core::{Core, Flags, Shared},
+    idle::Idle,
     interrupt::Handler,
     own_card::OwnCard,
     statistics::Interrupts,
@@ -26,8 +27,6 @@ use crate::{
 
 /// No thread has this number.
 const NO_THREAD: u64 = 0;
-/// Polls that find nothing before the processor is given to another thread.
-const SPINS: u32 = 200;
 /// How long a node that has finished waits for others that may not have heard of it.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -60,7 +59,7 @@ impl Lci {
             if let Some(group) = config.card_group() {
                 card.join(group, nodes.len(), options.ready_timeout)?;
             }
-            return Self::with(Box::new(card), config, options);
+            return Self::with(Box::new(card), config, options, Idle::new(None));
         }
         let port = AfPacket::open(interface, EtherType::CARD_TO_CARD, &AfPacketOptions::default())?;
         Self::over(Box::new(port), nodes, options)
@@ -77,7 +76,11 @@ impl Lci {
             return Err(LciError::NeedsOwnCard { policy });
         }
         let config = Self::config(port.mac(), nodes, options)?;
-        Self::with(port, config, options)
+        let readable = port.as_fd().try_clone_to_owned().map_err(|source| LciError::System {
+            what: "copy a descriptor",
+            source,
+        })?;
+        Self::with(port, config, options, Idle::new(Some(readable)))
     }
 
     fn config(mac: MacAddr, nodes: &[MacAddr], options: &Options) -> Result<Config, LciError> {
@@ -97,7 +100,7 @@ impl Lci {
         })
     }
 
-    fn with(port: Box<dyn Netif + Send>, config: Config, options: &Options) -> Result<Self, LciError> {
+    fn with(port: Box<dyn Netif + Send>, config: Config, options: &Options, idle: Idle) -> Result<Self, LciError> {
         let (me, size) = (config.me, config.nodes.len());
         let needed = HEAD_LEN_MAX - ether::ETHERNET_HEADER_LEN + PACKET_LEN_MAX;
         if port.mtu() < needed {
@@ -124,6 +127,7 @@ impl Lci {
                 polled_at: AtomicU64::new(0),
             },
             interrupts: Interrupts::default(),
+            idle,
         };
         let node = Self {
             shared: Arc::new(shared),
@@ -154,7 +158,7 @@ impl Lci {
                     seconds: timeout.as_secs(),
                 });
             }
-            thread::yield_now();
+            self.idle();
         }
     }
 
@@ -238,23 +242,22 @@ impl Lci {
 
     /// Polls until `done` has something.
     pub fn wait_until<T>(&self, mut done: impl FnMut(&Self) -> Option<T>) -> T {
-        let mut spins = 0;
         loop {
             if let Some(value) = done(self) {
                 return value;
             }
-            if self.poll() > 0 {
-                spins = 0;
-            } else {
-                spins += 1;
-                if spins > SPINS {
-                    // Other nodes may need this processor.
-                    thread::yield_now();
-                } else {
-                    std::hint::spin_loop();
-                }
+            if self.poll() == 0 {
+                self.idle();
             }
         }
+    }
+
+    /// A poll has found nothing that the program waits for. If that has been so for a while, this sleeps until a frame comes, something
+    /// is due, or a millisecond is over: other programs, and other guests, may need this processor. A card that the program drives itself
+    /// has no interrupts; there a frame is found late by as long again as nothing had come before, at most.
+    pub fn idle(&self) {
+        let due = self.shared.lock().engine.poll_timeout();
+        self.shared.idle.rest(clock::now(), due);
     }
 
     /// Sends the first `size` bytes of a packet to node `destination`.

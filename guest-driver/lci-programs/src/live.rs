@@ -3,7 +3,6 @@
 use std::{
     future::Future,
     pin::pin,
-    sync::atomic::{AtomicU32, Ordering},
     task::{Context, Poll, Waker},
 };
 
@@ -11,20 +10,15 @@ use lci_port::{Event, GroupId, Lci, LciError, RemovalReason};
 
 use crate::node::{Arrival, Node, Outlet, ProgramError, Target, Upcall};
 
-/// Polls that find nothing before the processor is given to another thread.
-const SPINS: u32 = 200;
-
 /// A live node.
 pub struct Live {
     lci: Lci,
-    idle: AtomicU32,
 }
 
 impl Live {
     /// The trait over `lci`.
     pub fn new(lci: Lci) -> Self {
-        let idle = AtomicU32::new(0);
-        Self { lci, idle }
+        Self { lci }
     }
 
     /// The node below.
@@ -101,7 +95,6 @@ impl Node for Live {
     fn poll(&self) -> Result<usize, ProgramError> {
         let count = self.lci.poll();
         if count > 0 {
-            self.idle.store(0, Ordering::Relaxed);
             return Ok(count);
         }
         if let Some(error) = self.lci.take_failure() {
@@ -115,12 +108,7 @@ impl Node for Live {
     }
 
     async fn idle(&self) {
-        if self.idle.fetch_add(1, Ordering::Relaxed) < SPINS {
-            std::hint::spin_loop();
-        } else {
-            // Other nodes may need this processor.
-            std::thread::yield_now();
-        }
+        self.lci.idle();
     }
 
     async fn compute(&self, _ns: u64) {}
