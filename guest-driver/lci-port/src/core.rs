@@ -6,7 +6,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) flags: Flags,
     pub(crate) interrupts: Interrupts,
     pub(crate) idle: Idle,
+    /// Time of pumps that found frames.
+    pub(crate) busy_ns: AtomicU64,
     pub(crate) me: usize,
     pub(crate) size: usize,
 }
@@ -183,6 +185,8 @@ impl Shared {
         let now = clock::now();
         if self.lock().pump(&self.arena, now) {
             self.idle.found();
+            let took_ns = clock::now().nanos_since(now);
+            self.busy_ns.fetch_add(took_ns, Ordering::Relaxed);
         }
         now
     }

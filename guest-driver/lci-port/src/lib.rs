@@ -16,7 +16,7 @@ mod own_card;
 mod packet;
 mod statistics;
 
-pub use lci::{Event, GroupId, PACKET_LEN_MAX, Policy, RemovalReason};
+pub use lci::{Counter, Event, GroupId, PACKET_LEN_MAX, Policy, RemovalReason};
 
 pub use crate::{
     clock::now_ns,

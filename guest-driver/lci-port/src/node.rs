@@ -128,6 +128,7 @@ impl Lci {
             },
             interrupts: Interrupts::default(),
             idle,
+            busy_ns: AtomicU64::new(0),
         };
         let node = Self {
             shared: Arc::new(shared),
@@ -401,6 +402,7 @@ impl Lci {
             engine: core.engine.counters().clone(),
             port: core.port.counters(),
             interrupts: self.shared.interrupts.read(),
+            busy: Duration::from_nanos(self.shared.busy_ns.load(Ordering::Relaxed)),
         }
     }
 

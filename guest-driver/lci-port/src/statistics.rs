@@ -1,6 +1,9 @@
 //! What a node counted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use lci::Counters;
 use netif::NetifCounters;
@@ -56,4 +59,7 @@ pub struct Statistics {
     pub port: NetifCounters,
     /// Of the interrupts.
     pub interrupts: InterruptCounters,
+    /// Time of the library's work on frames that came, what it passed on to others included and the program's upcalls not: polls
+    /// that found nothing, and waiting, are not in it.
+    pub busy: Duration,
 }
