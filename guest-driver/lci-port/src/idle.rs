@@ -16,7 +16,7 @@ use ether::Time;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Two polls in a row take some microseconds. So long between them, the processor was another's: interrupts take less, time slices more.
-const TAKEN_NS: u64 = 300_000;
+pub(crate) const TAKEN_NS: u64 = 300_000;
 /// For so long after that others are taken to want the processor, too.
 const SHARED_NS: u64 = 500_000_000;
 /// Polling goes on for so long before the first pause: alone on the processor, and beside others that want it.

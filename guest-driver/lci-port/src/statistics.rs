@@ -60,6 +60,6 @@ pub struct Statistics {
     /// Of the interrupts.
     pub interrupts: InterruptCounters,
     /// Time of the library's work on frames that came, what it passed on to others included and the program's upcalls not: polls
-    /// that found nothing, and waiting, are not in it.
+    /// that found nothing, waiting, and polls during which the processor was taken away are not in it.
     pub busy: Duration,
 }
