@@ -168,3 +168,37 @@ fn m_bv5_a_guest_that_is_stopped_for_two_seconds_loses_no_packet_and_its_senders
         assert_eq!(count(&world, 4, lost), 0, "{lost}");
     }
 }
+
+#[test]
+fn m_bv5_a_member_that_computes_for_two_seconds_loses_nothing_and_says_so_in_json() {
+    let world = lab_of_own_cards(4);
+    let addresses = addresses(&world, 4, "eth1");
+    let program = [
+        "--implementation",
+        "ni",
+        "--json",
+        CARD,
+        &addresses,
+        "absent",
+        "2000",
+        "2000",
+    ];
+    let said = world.ok(&[&["exec", "-n", "all", "--", "lci_program"], &program[..]].concat());
+    let of_node = |line: &str| -> serde_json::Value { serde_json::from_str(&line[line.find('{').unwrap()..]).unwrap() };
+    let nodes: Vec<_> = said.lines().map(of_node).collect();
+    assert_eq!(nodes.len(), 4, "each node prints a line: {said}");
+    let first = nodes.iter().find(|node| node["node"] == 0).unwrap();
+    assert_eq!(first["lost"], 0, "{said}");
+    // The window of the sender alone is 64.
+    assert!(
+        first["received_meanwhile"].as_u64() > Some(64),
+        "others received: {said}"
+    );
+    assert!(
+        first["waited_ns"].as_u64() > Some(500_000_000),
+        "the sender waited: {said}"
+    );
+    for node in &nodes {
+        assert_eq!((&node["missed"], &node["forwarded"]), (&0.into(), &0.into()), "{said}");
+    }
+}
