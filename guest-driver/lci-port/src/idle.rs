@@ -17,8 +17,11 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Two polls in a row take some microseconds. So long between them, the processor was another's: interrupts take less, time slices more.
 pub(crate) const TAKEN_NS: u64 = 300_000;
-/// For so long after that others are taken to want the processor, too.
-const SHARED_NS: u64 = 500_000_000;
+/// Time that others had is forgotten at this rate: the share of it that polling may cost.
+const FORGET_PART: u64 = 32;
+/// So much of it is remembered at most, and from so much on others are taken to want the processor.
+const OTHERS_MAX_NS: u64 = 16_000_000;
+const OTHERS_MIN_NS: u64 = 2_000_000;
 /// Polling goes on for so long before the first pause: alone on the processor, and beside others that want it.
 const SPIN_ALONE_NS: u64 = 300_000;
 const SPIN_SHARED_NS: u64 = 20_000;
@@ -32,8 +35,9 @@ pub(crate) struct Idle {
     since_ns: AtomicU64,
     /// The last poll that found nothing; 0 if there was a pause or something came since.
     last_ns: AtomicU64,
-    /// Until when others are taken to want this processor.
-    shared_until_ns: AtomicU64,
+    /// Time that others had on this processor while the node waited, and when some of it was forgotten last.
+    others_ns: AtomicU64,
+    forgot_at_ns: AtomicU64,
     /// The next pause.
     pause_ns: AtomicU64,
     /// Readable when a frame comes; none if the port has no interrupts.
@@ -46,7 +50,8 @@ impl Idle {
         Self {
             since_ns: AtomicU64::new(0),
             last_ns: AtomicU64::new(0),
-            shared_until_ns: AtomicU64::new(0),
+            others_ns: AtomicU64::new(0),
+            forgot_at_ns: AtomicU64::new(0),
             pause_ns: AtomicU64::new(PAUSE_MIN_NS),
             port,
         }
@@ -72,8 +77,10 @@ impl Idle {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let last_ns = load(&self.last_ns);
         self.last_ns.store(now_ns, Ordering::Relaxed);
-        if last_ns != 0 && now_ns.saturating_sub(last_ns) >= TAKEN_NS {
-            self.shared_until_ns.store(now_ns + SHARED_NS, Ordering::Relaxed);
+        let since_last_ns = now_ns.saturating_sub(last_ns);
+        if last_ns != 0 && since_last_ns >= TAKEN_NS {
+            let others_ns = self.others_ns(now_ns) + since_last_ns;
+            self.others_ns.store(others_ns.min(OTHERS_MAX_NS), Ordering::Relaxed);
         }
         let since_ns = load(&self.since_ns);
         if since_ns == 0 {
@@ -81,9 +88,8 @@ impl Idle {
             self.pause_ns.store(PAUSE_MIN_NS, Ordering::Relaxed);
             return None;
         }
-        let is_shared = now_ns < load(&self.shared_until_ns);
-        let spin_ns = if is_shared { SPIN_SHARED_NS } else { SPIN_ALONE_NS };
-        if now_ns.saturating_sub(since_ns) < spin_ns {
+        let waited_ns = now_ns.saturating_sub(since_ns);
+        if waited_ns < SPIN_SHARED_NS || waited_ns < SPIN_ALONE_NS && self.others_ns(now_ns) < OTHERS_MIN_NS {
             return None;
         }
         // Another's time is not to be counted.
@@ -92,6 +98,18 @@ impl Idle {
         self.pause_ns.store((2 * pause_ns).min(PAUSE_MAX_NS), Ordering::Relaxed);
         // Where a frame ends the pause, it may as well be long.
         Some(if self.port.is_some() { PAUSE_MAX_NS } else { pause_ns })
+    }
+
+    /// Time that others had lately.
+    fn others_ns(&self, now_ns: u64) -> u64 {
+        let forgotten_ns = now_ns.saturating_sub(self.forgot_at_ns.load(Ordering::Relaxed)) / FORGET_PART;
+        let mut others_ns = self.others_ns.load(Ordering::Relaxed);
+        if forgotten_ns > 0 {
+            self.forgot_at_ns.store(now_ns, Ordering::Relaxed);
+            others_ns = others_ns.saturating_sub(forgotten_ns);
+            self.others_ns.store(others_ns, Ordering::Relaxed);
+        }
+        others_ns
     }
 
     fn pause(&self, pause: Duration) {
@@ -141,17 +159,36 @@ mod tests {
     fn a_node_whose_processor_was_taken_away_leaves_it_to_others_for_a_while() {
         let idle = Idle::new(None);
         let (now_ns, _) = poll(&idle, 1, 100_000);
-        let taken_ns = now_ns + TAKEN_NS;
+        // One time slice.
+        let taken_ns = now_ns + 3_000_000;
         assert_eq!(poll(&idle, taken_ns, u64::MAX / 2), (taken_ns, Some(PAUSE_MIN_NS)));
         idle.found();
         let again_ns = taken_ns + 1_000_000;
         let (paused_at, pause) = poll(&idle, again_ns, u64::MAX / 2);
         assert_eq!((paused_at, pause), (again_ns + SPIN_SHARED_NS, Some(PAUSE_MIN_NS)));
         idle.found();
-        let later_ns = taken_ns + SHARED_NS;
+        let later_ns = taken_ns + FORGET_PART * 1_100_000;
         assert_eq!(poll(&idle, later_ns, SPIN_ALONE_NS - 2_000).1, None, "it tries anew");
         // A program that computes between two packets was not waiting.
         idle.found();
         assert_eq!(poll(&idle, later_ns + 10_000_000, SPIN_ALONE_NS - 2_000).1, None);
+    }
+
+    #[test]
+    fn others_that_seldom_want_the_processor_change_nothing() {
+        let idle = Idle::new(None);
+        for round in 1..100 {
+            // A millisecond of a hundred.
+            let from_ns = round * 100_000_000;
+            idle.found();
+            assert_eq!(poll(&idle, from_ns, 100_000).1, None);
+            assert_eq!(
+                idle.next_pause(from_ns + 1_100_000),
+                Some(PAUSE_MIN_NS),
+                "it has waited for long"
+            );
+            idle.found();
+            assert_eq!(poll(&idle, from_ns + 2_000_000, SPIN_ALONE_NS - 2_000).1, None);
+        }
     }
 }
