@@ -17,7 +17,7 @@ use crate::{
 
 /// The lab file of the guests.
 pub(super) fn lab_file() -> String {
-    let nodes = (1..=NODES).map(|node| format!("[[node]]\nname = \"n{node}\"\n"));
+    let nodes = (1..=NODES).map(|node| format!("[[node]]\nname = \"n{node}\"\nnic = [{{}}, {{ bypass = \"uio\" }}]\n"));
     include_str!("lab.toml").to_owned() + &nodes.collect::<String>()
 }
 
@@ -53,5 +53,18 @@ impl Scenario for Rivals {
             (cell, sample)
         };
         Ok(samples.into_iter().map(sample).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::lab::Lab;
+
+    #[test]
+    fn the_lab_file_is_one() {
+        let lab = Lab::parse(&super::lab_file(), "lab.toml", "bench-lci", Path::new("/")).unwrap();
+        assert_eq!(lab.nodes.len(), super::NODES);
     }
 }
