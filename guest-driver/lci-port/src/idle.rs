@@ -1,4 +1,4 @@
-//! How a node waits: it polls as long as that is at nobody's cost, and sleeps between polls otherwise.
+//! How a node waits: it polls as long as that costs no one, and sleeps between polls otherwise.
 //!
 //! A node that polls is the first to see a frame. Where there are more nodes than processors, it is also what keeps the node that it
 //! waits for from running: each step of a chain of messages then takes a time slice of the scheduler, some milliseconds, and not the

@@ -9,7 +9,7 @@ use crate::messages::Forwarding;
 
 /// Run a program over LCI, whose result is compared with that of a sequential run.
 ///
-/// The same command runs at every node of the list, and node 0 prints what was measured.
+/// This command runs at every node of the list, and node 0 prints what was measured.
 #[derive(Debug, Parser)]
 #[command(name = "lci_program", version)]
 pub struct Arguments {

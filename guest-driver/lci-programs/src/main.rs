@@ -10,6 +10,7 @@ use lci_programs::{
     cli::{Arguments, Program},
     kernels::{Settings, barnes_hut, fft, radix},
     live::{self, Live},
+    messages::Forwarding,
     ping_pong, qr,
     report::{Figures, Report},
 };
@@ -59,6 +60,28 @@ fn median(sorted_ns: &[u64]) -> u64 {
     sorted_ns.get(sorted_ns.len() / 2).copied().unwrap_or_default()
 }
 
+fn run_broadcast(node: &Live, forwarding: Forwarding, bytes: usize, rounds: u64) -> Result<Figures> {
+    let outcome = live::run(broadcast::run(node, forwarding, rounds, bytes))?;
+    Ok(Figures::Broadcast {
+        bytes,
+        rounds,
+        answered_ns: median(&outcome.answered_ns),
+        stream_ns: outcome.stream_ns,
+    })
+}
+
+fn run_absent(node: &Live, forwarding: Forwarding, packets: u64, compute_ms: u64) -> Result<Figures> {
+    let compute_ns = compute_ms.saturating_mul(1_000_000);
+    let outcome = live::run(absent::run(node, forwarding, packets, compute_ns))?;
+    Ok(Figures::Absent {
+        packets,
+        compute_ns,
+        lost: outcome.lost,
+        received_meanwhile: outcome.received_meanwhile,
+        waited_ns: outcome.waited_ns,
+    })
+}
+
 fn run(node: &Live, arguments: &Arguments) -> Result<Figures> {
     let forwarding = arguments.forwarding;
     let settings = Settings {
@@ -70,26 +93,8 @@ fn run(node: &Live, arguments: &Arguments) -> Result<Figures> {
             bytes: size,
             half_round_trip_ns: median(&live::run(ping_pong::run(node, rounds, size))?),
         },
-        Program::Broadcast { length, rounds } => {
-            let outcome = live::run(broadcast::run(node, forwarding, rounds, length))?;
-            Figures::Broadcast {
-                bytes: length,
-                rounds,
-                answered_ns: median(&outcome.answered_ns),
-                stream_ns: outcome.stream_ns,
-            }
-        }
-        Program::Absent { packets, compute_ms } => {
-            let compute_ns = compute_ms.saturating_mul(1_000_000);
-            let outcome = live::run(absent::run(node, forwarding, packets, compute_ns))?;
-            Figures::Absent {
-                packets,
-                compute_ns,
-                lost: outcome.lost,
-                received_meanwhile: outcome.received_meanwhile,
-                waited_ns: outcome.waited_ns,
-            }
-        }
+        Program::Broadcast { length, rounds } => run_broadcast(node, forwarding, length, rounds)?,
+        Program::Absent { packets, compute_ms } => run_absent(node, forwarding, packets, compute_ms)?,
         Program::Asp { size, polls } => {
             let expected = asp::sequential(size);
             let settings = asp::Settings {
