@@ -133,6 +133,7 @@ fn r_bv1_r_bv3_r_bv4_the_c_examples_are_right_at_four_nodes() {
             ),
             ("asp", &["60"], "shortest paths of 60 vertices: right, "),
             ("qr", &["30"], "QR of 30 columns: right, "),
+            ("regions", &["100"], "16 regions: right, 400 additions in "),
         ] {
             let said = run(&format!("examples/{program}.c"), 4, arguments);
             assert!(said.starts_with(result), "{program}: {said}");
