@@ -33,6 +33,10 @@ int lci_upcall(int src, void *pkt, int bytes, int mcast)
     struct pivot pivot;
     (void)src;
     memcpy(&pivot, pkt, sizeof pivot);
+    if (bytes > (int)(sizeof pivot + sizeof reflection)) {
+        fprintf(stderr, "a packet that is too long\n");
+        exit(1);
+    }
     if (bytes > (int)sizeof pivot) {
         memcpy(reflection, (char *)pkt + sizeof pivot, bytes - sizeof pivot);
         reflection_step = pivot.step;

@@ -81,11 +81,10 @@ fn finish(mut child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Runs a program at `count` nodes; all must succeed. Returns what node 0 prints.
-fn run(source: &str, count: usize, arguments: &[&str]) -> String {
+/// Runs a program at the nodes that have these interfaces; all must succeed. Returns what node 0 prints.
+fn run(source: &str, names: &[String], arguments: &[&str]) -> String {
     let out = tempfile::tempdir().unwrap();
     let program = compile(out.path(), source);
-    let names = bridged(count);
     let macs: Vec<_> = names.iter().map(|name| ethernet_address(name)).collect();
     let nodes = macs.join(",");
     let children: Vec<_> = names
@@ -113,13 +112,14 @@ fn ethernet_address(name: &str) -> String {
 #[test]
 fn m_bv1_a_ring_of_four_c_programs_gets_everything_right() {
     in_private_network_as_root("m_bv1_a_ring_of_four_c_programs_gets_everything_right", || {
-        assert_eq!(run("tests/c/ring.c", 4, &[]), "ring: all packets are right\n");
+        assert_eq!(run("tests/c/ring.c", &bridged(4), &[]), "ring: all packets are right\n");
     });
 }
 
 #[test]
 fn r_bv1_r_bv3_r_bv4_the_c_examples_are_right_at_four_nodes() {
     in_private_network_as_root("r_bv1_r_bv3_r_bv4_the_c_examples_are_right_at_four_nodes", || {
+        let names = bridged(4);
         for (program, arguments, result) in [
             (
                 "ping_pong",
@@ -135,7 +135,7 @@ fn r_bv1_r_bv3_r_bv4_the_c_examples_are_right_at_four_nodes() {
             ("qr", &["30"], "QR of 30 columns: right, "),
             ("regions", &["100"], "16 regions: right, 400 additions in "),
         ] {
-            let said = run(&format!("examples/{program}.c"), 4, arguments);
+            let said = run(&format!("examples/{program}.c"), &names, arguments);
             assert!(said.starts_with(result), "{program}: {said}");
         }
     });
