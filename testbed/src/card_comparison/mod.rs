@@ -12,12 +12,11 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use serde_json::Map;
 
 use self::{guests::Guests, report::Conditions};
 use crate::{
     accel::AccelChoice,
-    harness::{self, Cell, Record, Report, Sample, Scenario, Stop, Turn, conclude, others::Times, run},
+    harness::{self, Cell, Record, Sample, Scenario, Stop, Turn, conclude, others::Times, run},
     lab::Lab,
     report::{chart::BarChart, file::OutFile, progress::Progress},
     supervisor::Supervisor,
@@ -64,36 +63,33 @@ pub(crate) fn compare(options: &Options, json: bool) -> Result<bool> {
     let mut lci = None;
     if wants(Part::Lci) {
         let measure = move |client| lci::measure(client, rounds);
-        lci = Some(in_lab(&lci::lab_file(), "bench-lci", options, measure)?.0);
+        lci = Some(in_lab(&lci::lab_file(), "bench-lci", options, measure)?);
     }
-    let Some((record, conditions)) = record else {
-        // One of the two parts was measured.
-        let record = lci.context("nothing was measured")?;
-        draw(options, || lci::chart_alone(&record))?;
-        let text = lci::text(&record);
-        return conclude(
-            &record,
-            Report {
-                text,
-                conditions: Map::new(),
-            },
-            json,
-        );
-    };
-    draw(options, || {
-        let mut chart = report::chart(&record, &conditions);
-        chart.groups.extend(lci.iter().flat_map(lci::chart));
-        chart
-    })?;
-    let mut report = report::report(&record, &conditions);
-    if let Some(lci) = &lci {
-        report.text += &lci::text(lci);
-        report
-            .conditions
-            .insert("lci".to_owned(), harness::json(lci, Map::new()));
+    match (record, lci) {
+        (Some((record, conditions)), None) => {
+            draw(options, || report::chart(&record, &conditions))?;
+            conclude(&record, report::report(&record, &conditions), json)
+        }
+        (None, Some((record, conditions))) => {
+            draw(options, || lci::chart(&record))?;
+            conclude(&record, lci::report(&record, &conditions), json)
+        }
+        (Some((record, conditions)), Some((of_lci, conditions_of_lci))) => {
+            draw(options, || {
+                let mut chart = report::chart(&record, &conditions);
+                chart.groups.extend(lci::groups(&of_lci));
+                chart
+            })?;
+            let mut report = report::report(&record, &conditions);
+            let more = lci::report(&of_lci, &conditions_of_lci);
+            report.text += &more.text;
+            report
+                .conditions
+                .insert("lci".to_owned(), harness::json(&of_lci, more.conditions));
+            Ok(conclude(&record, report, json)? && of_lci.all_met())
+        }
+        (None, None) => Ok(true),
     }
-    let all_met = conclude(&record, report, json)?;
-    Ok(all_met && lci.is_none_or(|lci| lci.all_met()))
 }
 
 /// Starts a lab, measures in it and ends it.

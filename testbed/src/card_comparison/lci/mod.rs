@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-pub(super) use self::report::{chart, chart_alone, text};
+pub(super) use self::report::{chart, groups, report};
 use self::{guests::Guests, plan::NODES};
 use crate::{
     harness::{Cell, Record, Sample, Scenario, Stop, Turn, others::Times, run},

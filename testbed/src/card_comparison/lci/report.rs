@@ -1,34 +1,43 @@
 //! The result as tables, and as groups of the chart.
 
+use serde_json::json;
+
 use super::plan::{APPLICATION_NODES, COLUMNS, NI, NODES, PACKET_BYTES, PACKETS, VERTICES};
 use crate::{
+    card_comparison::report::Conditions,
     harness::{
-        Record,
+        Record, Report, fields, others,
         table::{RivalColumn, Style, across, bars, words},
     },
     report::chart::{Bar, BarChart, Group, Paint},
 };
 
-/// The tables, and what must be known to read them.
-pub(crate) fn text(record: &Record) -> String {
+/// Makes the report.
+pub(in crate::card_comparison) fn report(record: &Record, conditions: &Conditions) -> Report {
     let columns = [RivalColumn {
         heading: str::to_owned,
         cell: Record::median_text,
     }];
     let mut text = across(record, Style::Framed, &[words("LCI")], &columns, NI).to_string();
     text += &bars(record, "multicast in the card").to_string();
+    let Conditions { accel, qemu } = conditions;
     text += &format!(
-        "{NODES} guests with one processor each, medians of {} rounds. LCI-ni: cards multicast; LCI-host: guests forward packet by packet;\n\
-         messages: guests forward whole messages. The broadcast has {PACKETS} packets of {PACKET_BYTES} bytes. Applications: shortest paths of {VERTICES} vertices and QR\n\
-         of {COLUMNS} columns on {APPLICATION_NODES} guests, compared with a sequential run; the paper's order is LCI-ni ≤ LCI-host ≤ messages.\n\
-         With more guests than processors the times are mostly those of guests that wait for a processor; the copies that guests forward are exact.\n",
+        "{NODES} guests ({accel}, QEMU {qemu}) with one processor each, medians of {} rounds. LCI-ni: cards multicast; LCI-host: guests do,\n\
+         packet by packet; messages: guests do, whole messages. The broadcast has {PACKETS} packets of {PACKET_BYTES} bytes. Applications: shortest paths\n\
+         of {VERTICES} vertices and QR of {COLUMNS} columns on {APPLICATION_NODES} guests, compared with a sequential run; the paper's order is LCI-ni ≤ LCI-host ≤\n\
+         messages. With more guests than processors, times are mostly those of guests that wait for a processor; counts are exact.\n",
         record.plan.rounds
     );
-    text
+    let cores_of_others = others::cores_of_others(record);
+    text += &others::not_alone(cores_of_others);
+    Report {
+        text,
+        conditions: fields(json!({ "accel": accel, "qemu": qemu, "cores_of_others": cores_of_others })),
+    }
 }
 
 /// How many times as fast as its rivals LCI-ni is.
-pub(crate) fn chart(record: &Record) -> Vec<Group> {
+pub(in crate::card_comparison) fn groups(record: &Record) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for bar in record.plan.judged() {
         let (Some(against), Some(value)) = (bar.against, record.value(bar)) else {
@@ -60,7 +69,7 @@ pub(crate) fn chart(record: &Record) -> Vec<Group> {
 }
 
 /// The chart of this part alone.
-pub(crate) fn chart_alone(record: &Record) -> BarChart {
+pub(in crate::card_comparison) fn chart(record: &Record) -> BarChart {
     BarChart {
         title: "LCI with multicast in the card".to_owned(),
         subtitle: format!(
@@ -72,7 +81,7 @@ pub(crate) fn chart_alone(record: &Record) -> BarChart {
             (Paint::Better, "faster than the rival".to_owned()),
             (Paint::Worse, "slower".to_owned()),
         ],
-        groups: chart(record),
+        groups: groups(record),
     }
 }
 
@@ -80,6 +89,7 @@ pub(crate) fn chart_alone(record: &Record) -> BarChart {
 mod tests {
     use super::*;
     use crate::{
+        accel::Accel,
         card_comparison::lci::plan::{ANSWERED, ASP, FORWARDED, HOST, MESSAGES, add_orders, cell, plan},
         harness::Sample,
     };
@@ -101,11 +111,15 @@ mod tests {
             }
         }
         add_orders(&mut record);
-        let text = text(&record);
+        let conditions = Conditions {
+            accel: Accel::Tcg,
+            qemu: String::new(),
+        };
+        let text = report(&record, &conditions).text;
         for part in ["2.0 ms", "10015", "≤ 1.00 ×", "0.40 ×", "0 %", "≥ 80 %", "NO"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let bars: Vec<_> = chart(&record)
+        let bars: Vec<_> = groups(&record)
             .iter()
             .flat_map(|group| {
                 group
