@@ -8,6 +8,7 @@ mod arena;
 mod clock;
 mod core;
 mod error;
+mod host_state;
 mod interrupt;
 mod node;
 mod options;

@@ -9,7 +9,7 @@ use std::{
 
 use lci_port::{Event, GroupId, Lci, LciError, RemovalReason};
 
-use crate::node::{Arrival, Node, Outlet, ProgramError, Target, Upcall};
+use crate::node::{Arrival, Node, Outlet, PATIENCE_NS, ProgramError, Target, Upcall};
 
 /// Polls that find nothing before the processor is given to another thread.
 const SPINS: u32 = 200;
@@ -18,13 +18,23 @@ const SPINS: u32 = 200;
 pub struct Live {
     lci: Lci,
     idle: AtomicU32,
+    patience_ns: u64,
 }
 
 impl Live {
     /// The trait over `lci`.
     pub fn new(lci: Lci) -> Self {
         let idle = AtomicU32::new(0);
-        Self { lci, idle }
+        Self {
+            lci,
+            idle,
+            patience_ns: PATIENCE_NS,
+        }
+    }
+
+    /// Sets another limit on waiting for what must happen.
+    pub fn with_patience(self, patience_ns: u64) -> Self {
+        Self { patience_ns, ..self }
     }
 
     /// The node below.
@@ -71,6 +81,10 @@ impl Node for Live {
 
     fn size(&self) -> usize {
         self.lci.size()
+    }
+
+    fn patience_ns(&self) -> u64 {
+        self.patience_ns
     }
 
     fn now_ns(&self) -> u64 {

@@ -30,12 +30,21 @@ struct Arguments {
     /// Who does what: host, mixed or ni. The last two need cards that the programs drive themselves.
     #[arg(long, env = "LCI_IMPLEMENTATION", default_value = "host", value_parser = implementation)]
     implementation: Policy,
-    /// Microseconds that a program may leave a packet before it is interrupted.
+    /// Microseconds that a program may leave a packet before it is interrupted; 0 = none, an interrupt for each packet.
     #[arg(long, default_value_t = 100)]
     watchdog_us: u64,
+    /// A card of the node's own interrupts it, by its watchdog and clock, which know the node's exact state.
+    #[arg(long)]
+    by_card: bool,
+    /// Milliseconds after which a node that is silent is removed.
+    #[arg(long)]
+    dead_ms: Option<u64>,
     /// Run the kernels with interrupts disabled: Barnes-Hut and radix do not end then, and say so.
     #[arg(long)]
     no_interrupts: bool,
+    /// Seconds in which nothing may happen before the program gives up: 60, and 10 for kernels on shared regions.
+    #[arg(long)]
+    patience_s: Option<u32>,
     #[command(subcommand)]
     program: Program,
 }
@@ -86,13 +95,23 @@ fn forwarding(name: &str) -> Result<Forwarding> {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let options = Options {
+    let mut options = Options {
         policy: arguments.implementation,
         watchdog: Duration::from_micros(arguments.watchdog_us),
+        by_card: arguments.by_card,
         ..Options::default()
     };
-    let node = Live::new(Lci::open(&arguments.interface, &arguments.nodes.0, &options)?);
-    let result = run(&node, &arguments);
+    if let Some(dead_ms) = arguments.dead_ms {
+        let timing = &mut options.timing;
+        timing.dead_ns = dead_ms.saturating_mul(1_000_000);
+        timing.retransmit_max_ns = timing.retransmit_max_ns.min(timing.dead_ns / 8);
+    }
+    let mut node = Live::new(Lci::open(&arguments.interface, &arguments.nodes.0, &options)?);
+    let patience_ns = arguments.patience_s.map(|seconds| u64::from(seconds) * 1_000_000_000);
+    if let Some(patience_ns) = patience_ns {
+        node = node.with_patience(patience_ns);
+    }
+    let result = run(&node, &arguments, patience_ns);
     if let Ok(line) = &result
         && node.lci().me() == 0
     {
@@ -106,11 +125,11 @@ fn main() -> Result<()> {
     result
 }
 
-fn run(node: &Live, arguments: &Arguments) -> Result<String> {
+fn run(node: &Live, arguments: &Arguments, patience_ns: Option<u64>) -> Result<String> {
     let forwarding = arguments.forwarding;
     let settings = Settings {
         interrupts: !arguments.no_interrupts,
-        patience_ns: 10_000_000_000,
+        patience_ns: patience_ns.unwrap_or(10_000_000_000),
     };
     let ms = |ns: u64| ns as f64 / 1e6;
     Ok(match arguments.program {
