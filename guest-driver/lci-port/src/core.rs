@@ -18,6 +18,7 @@ use crate::{
     Lci, Packet,
     arena::Arena,
     clock,
+    host_state::HostState,
     idle::{Idle, TAKEN_NS},
     statistics::Interrupts,
 };
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     /// The thread that delivers packets, by [`crate::node::thread_number`].
     pub(crate) deliverer: AtomicU64,
     pub(crate) flags: Flags,
+    /// What the card is told of this node, if the card looks after it.
+    pub(crate) state: Option<HostState>,
     pub(crate) interrupts: Interrupts,
     pub(crate) idle: Idle,
     /// Time of pumps that found frames.
@@ -71,17 +74,20 @@ pub(crate) struct Core {
     /// Frames that the port had no room for.
     stalled: VecDeque<Vec<u8>>,
     pub(crate) events: VecDeque<Event>,
+    /// What the card is told of the engine's timers.
+    state: Option<HostState>,
     /// Why the port does not work any more.
     pub(crate) failure: Option<NetifError>,
 }
 
 impl Core {
-    pub(crate) fn new(engine: Engine, port: Box<dyn Netif + Send>) -> Self {
+    pub(crate) fn new(engine: Engine, port: Box<dyn Netif + Send>, state: Option<HostState>) -> Self {
         Self {
             engine,
             port,
             stalled: VecDeque::new(),
             events: VecDeque::new(),
+            state,
             failure: None,
         }
     }
@@ -92,6 +98,7 @@ impl Core {
         if let Err(error) = self.try_pump(arena, now, &mut frames) {
             self.failure.get_or_insert(error);
         }
+        self.tell_timers();
         while let Some(event) = self.engine.poll_event() {
             self.events.push_back(event);
         }
@@ -114,6 +121,14 @@ impl Core {
             self.engine.handle_timeout(now);
         }
         self.transmit(arena, now)
+    }
+
+    /// Tells the card how many timers run.
+    #[inline]
+    pub(crate) fn tell_timers(&self) {
+        if let Some(state) = &self.state {
+            state.set_timers(self.engine.timers_running());
+        }
     }
 
     /// Sends what the engine has, as long as the port takes it.
@@ -191,6 +206,9 @@ impl Shared {
     /// Pumps once, and returns the time at which it did.
     pub(crate) fn pump(&self) -> Time {
         let now = clock::now();
+        if let Some(state) = &self.state {
+            state.polled(now);
+        }
         let frames = self.lock().pump(&self.arena, now);
         if frames > 0 {
             self.idle.found();

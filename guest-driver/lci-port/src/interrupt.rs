@@ -1,16 +1,17 @@
-//! The handler of a node's interrupts: a thread that the port wakes, and that looks at the clock while timers run.
+//! The handler of a node's interrupts: a thread that the card interrupts, where it looks after the node. Over any other port the thread
+//! stands in for the card: the port wakes it, it waits as a watchdog does, and looks at the clock while timers run.
 
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     thread::{self, JoinHandle},
     time::Duration,
 };
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 
-use crate::{Lci, LciError, clock, statistics::Interrupts};
+use crate::{Lci, LciError, clock, own_card::Watched, statistics::Interrupts};
 
 /// The thread, which ends when this is dropped.
 pub(crate) struct Handler {
@@ -33,21 +34,31 @@ struct Watch {
     port: OwnedFd,
     watchdog: Duration,
     clock_period: Duration,
+    /// Where the card interrupts.
+    card: Option<Arc<Watched>>,
 }
 
 impl Handler {
     /// Starts the handler of `node`.
-    pub(crate) fn start(node: Lci, watchdog: Duration, clock_period: Duration) -> Result<Self, LciError> {
+    pub(crate) fn start(
+        node: Lci,
+        (watchdog, clock_period): (Duration, Duration),
+        card: Option<Arc<Watched>>,
+    ) -> Result<Self, LciError> {
         let system = |what| move |source: io::Error| LciError::System { what, source };
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| system("make an event descriptor")(error.into()))?;
-        let port = node.shared().lock().port.as_fd().try_clone_to_owned();
+        let port = match &card {
+            Some(card) => card.interrupts.as_fd().try_clone_to_owned(),
+            None => node.shared().lock().port.as_fd().try_clone_to_owned(),
+        };
         let watch = Watch {
             node,
             stop: stop.try_clone().map_err(system("copy a descriptor"))?,
             port: port.map_err(system("copy a descriptor"))?,
             watchdog,
             clock_period,
+            card,
         };
         let thread = thread::Builder::new()
             .name("lci-interrupt".to_owned())
@@ -74,7 +85,45 @@ impl Drop for Handler {
 
 impl Watch {
     fn run(&self) {
-        while !self.once() {}
+        let Some(card) = &self.card else {
+            while !self.once() {}
+            return;
+        };
+        card.interrupts.want(true);
+        // What arrived before.
+        self.process();
+        while !self.interrupted(card) {}
+        card.interrupts.want(false);
+    }
+
+    /// Waits for an interrupt of the card and handles it; true when it is time to stop.
+    fn interrupted(&self, card: &Watched) -> bool {
+        match self.wait(None, true) {
+            Woken::Stop => return true,
+            Woken::Time => return false,
+            Woken::Frames => {}
+        }
+        let shared = self.node.shared();
+        if let Err(error) = card.interrupts.take() {
+            shared.lock().failure.get_or_insert(error);
+            return true;
+        }
+        Interrupts::count(&shared.interrupts.arrived);
+        if shared.flags.disabled.load(Ordering::SeqCst) {
+            Interrupts::count(&shared.interrupts.suppressed);
+            // A watchdog asks again; without one nothing would tell of what has arrived.
+            if card.has_watchdog {
+                return false;
+            }
+            if self.park() {
+                return true;
+            }
+        }
+        if shared.lock().engine.poll_timeout() <= clock::now() {
+            Interrupts::count(&shared.interrupts.clock);
+        }
+        self.process();
+        false
     }
 
     /// Waits for an interrupt and handles it; true when it is time to stop.
@@ -129,8 +178,13 @@ impl Watch {
 
     fn process(&self) {
         Interrupts::count(&self.node.shared().interrupts.taken);
-        self.node.shared().pump();
-        self.node.deliver(true);
+        loop {
+            self.node.shared().pump();
+            // Who is told of each frame but once looks until there are none.
+            if self.node.deliver(true) == 0 || self.card.is_none() {
+                return;
+            }
+        }
     }
 
     /// M-BV10: the program has not looked at the clock for a while, and a timer is due.

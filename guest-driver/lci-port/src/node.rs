@@ -21,7 +21,7 @@ use crate::{
     core::{Core, Flags, Shared},
     idle::Idle,
     interrupt::Handler,
-    own_card::OwnCard,
+    own_card::{OwnCard, Watched},
     statistics::Interrupts,
 };
 
@@ -45,6 +45,8 @@ pub struct Lci {
     shared: Arc<Shared>,
     handler: Arc<Mutex<Option<Handler>>>,
     watchdog: (Duration, Duration),
+    /// Where the card does it.
+    watched: Option<Arc<Watched>>,
 }
 
 impl Lci {
@@ -56,10 +58,11 @@ impl Lci {
         if let Some(address) = CardAddress::of_interface(interface).map_err(NetifError::from)? {
             let mut card = OwnCard::open(address)?;
             let config = Self::config(card.mac(), nodes, options)?;
+            let watched = if options.by_card { card.watch(options)? } else { None };
             if let Some(group) = config.card_group() {
                 card.join(group, nodes.len(), options.ready_timeout)?;
             }
-            return Self::with(Box::new(card), config, options, Idle::new(None));
+            return Self::with(Box::new(card), config, options, Idle::new(None), watched);
         }
         let port = AfPacket::open(interface, EtherType::CARD_TO_CARD, &AfPacketOptions::default())?;
         Self::over(Box::new(port), nodes, options)
@@ -80,7 +83,7 @@ impl Lci {
             what: "copy a descriptor",
             source,
         })?;
-        Self::with(port, config, options, Idle::new(Some(readable)))
+        Self::with(port, config, options, Idle::new(Some(readable)), None)
     }
 
     fn config(mac: MacAddr, nodes: &[MacAddr], options: &Options) -> Result<Config, LciError> {
@@ -100,7 +103,14 @@ impl Lci {
         })
     }
 
-    fn with(port: Box<dyn Netif + Send>, config: Config, options: &Options, idle: Idle) -> Result<Self, LciError> {
+    fn with(
+        port: Box<dyn Netif + Send>,
+        config: Config,
+        options: &Options,
+        idle: Idle,
+        watched: Option<Watched>,
+    ) -> Result<Self, LciError> {
+        let state = watched.as_ref().map(|watched| watched.state.clone());
         let (me, size) = (config.me, config.nodes.len());
         let needed = HEAD_LEN_MAX - ether::ETHERNET_HEADER_LEN + PACKET_LEN_MAX;
         if port.mtu() < needed {
@@ -116,7 +126,7 @@ impl Lci {
             arena: Arena::new(engine.buffers()),
             me,
             size,
-            core: Mutex::new(Core::new(engine, port)),
+            core: Mutex::new(Core::new(engine, port, state.clone())),
             upcall: Mutex::new(None),
             deliverer: AtomicU64::new(NO_THREAD),
             flags: Flags {
@@ -129,11 +139,13 @@ impl Lci {
             interrupts: Interrupts::default(),
             idle,
             busy_ns: AtomicU64::new(0),
+            state,
         };
         let node = Self {
             shared: Arc::new(shared),
             handler: Arc::default(),
             watchdog: (options.watchdog, options.clock_period),
+            watched: watched.map(Arc::new),
         };
         node.await_ready(options.ready_timeout)?;
         Ok(node)
@@ -301,6 +313,7 @@ impl Lci {
         if let Err(error) = sent {
             core.failure.get_or_insert(error);
         }
+        core.tell_timers();
         drop(core);
         packet.launched();
         Ok(())
@@ -344,17 +357,27 @@ impl Lci {
     /// Starts timer `timer` of the program, below 64: [`Event::Timer`] follows. False if there is no such timer.
     pub fn start_timer(&self, timer: usize, after: Duration) -> bool {
         let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-        self.shared.lock().engine.start_timer(clock::now(), timer, after_ns)
+        let mut core = self.shared.lock();
+        let is_one = core.engine.start_timer(clock::now(), timer, after_ns);
+        core.tell_timers();
+        is_one
     }
 
     /// Stops a timer of the program; false if it does not run.
     pub fn stop_timer(&self, timer: usize) -> bool {
-        self.shared.lock().engine.stop_timer(timer)
+        let mut core = self.shared.lock();
+        let did_run = core.engine.stop_timer(timer);
+        core.tell_timers();
+        did_run
     }
 
     /// The program does not want to be interrupted: sets one word (M-BV9). When it returns, no upcall runs in another thread.
     #[inline]
     pub fn disable_interrupts(&self) {
+        // The card first: where this thread loses the processor between the two, no interrupt comes that would find them disabled.
+        if let Some(state) = &self.shared.state {
+            state.set_interrupts(false);
+        }
         self.shared.flags.disabled.store(true, Ordering::SeqCst);
         let shared = &self.shared;
         while ![NO_THREAD, thread_number()].contains(&shared.deliverer.load(Ordering::SeqCst)) {
@@ -370,6 +393,9 @@ impl Lci {
     pub fn enable_interrupts(&self) -> Result<(), LciError> {
         let flags = &self.shared.flags;
         flags.disabled.store(false, Ordering::SeqCst);
+        if let Some(state) = &self.shared.state {
+            state.set_interrupts(true);
+        }
         if flags.parked.swap(false, Ordering::SeqCst) {
             // An interrupt came meanwhile.
             let _ = rustix::io::write(&flags.unpark, &1u64.to_ne_bytes());
@@ -385,8 +411,9 @@ impl Lci {
                 // The handler must not keep itself alive.
                 handler: Arc::default(),
                 watchdog: self.watchdog,
+                watched: self.watched.clone(),
             };
-            *handler = Some(Handler::start(node, self.watchdog.0, self.watchdog.1)?);
+            *handler = Some(Handler::start(node, self.watchdog, self.watched.clone())?);
         }
         Ok(())
     }
@@ -403,6 +430,7 @@ impl Lci {
             port: core.port.counters(),
             interrupts: self.shared.interrupts.read(),
             busy: Duration::from_nanos(self.shared.busy_ns.load(Ordering::Relaxed)),
+            card_looks: self.watched.is_some(),
         }
     }
 
