@@ -57,14 +57,40 @@ pub(crate) struct Shared {
 pub(crate) struct Flags {
     /// M-BV9: the program does not want to be interrupted.
     pub(crate) disabled: AtomicBool,
-    /// An interrupt came while it did not: it is to be told when it does.
+    /// An interrupt came, or packets were taken in one, while it did not: it is to be told when it does.
     pub(crate) parked: AtomicBool,
+    /// Packets may wait that who looked last could not deliver, because another thread was about to end its deliveries.
+    pub(crate) look_again: AtomicBool,
     /// What wakes the handler then.
     pub(crate) unpark: OwnedFd,
     /// Packets that were delivered.
     pub(crate) processed: AtomicU64,
     /// When the program looked at the clock last.
     pub(crate) polled_at: AtomicU64,
+}
+
+impl Flags {
+    /// Notes that the handler is to be woken when the program enables interrupts; false if it has done so meanwhile.
+    pub(crate) fn park(&self) -> bool {
+        self.parked.store(true, Ordering::SeqCst);
+        let is_disabled = self.disabled.load(Ordering::SeqCst);
+        if !is_disabled {
+            self.parked.store(false, Ordering::SeqCst);
+        }
+        is_disabled
+    }
+
+    /// Has the handler look for packets.
+    pub(crate) fn wake_handler(&self) {
+        // Full is as good as written: it is readable.
+        let _ = rustix::io::write(&self.unpark, &1u64.to_ne_bytes());
+    }
+
+    /// The handler was woken.
+    pub(crate) fn woken(&self) {
+        // It may have nothing: then the program enabled interrupts and disabled them again.
+        let _ = rustix::io::read(&self.unpark, &mut [0; 8]);
+    }
 }
 
 /// The engine and its port.
@@ -203,8 +229,8 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pumps once, and returns the time at which it did.
-    pub(crate) fn pump(&self) -> Time {
+    /// Pumps once; returns the time at which it did, and how many frames there were.
+    pub(crate) fn pump(&self) -> (Time, u64) {
         let now = clock::now();
         if let Some(state) = &self.state {
             state.polled(now);
@@ -218,6 +244,6 @@ impl Shared {
                 self.busy_ns.fetch_add(took_ns, Ordering::Relaxed);
             }
         }
-        now
+        (now, frames)
     }
 }

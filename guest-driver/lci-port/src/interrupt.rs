@@ -25,6 +25,8 @@ enum Woken {
     Stop,
     Frames,
     Time,
+    /// Packets wait in the engine, and may be delivered now.
+    Packets,
 }
 
 /// What the thread needs.
@@ -101,6 +103,10 @@ impl Watch {
         match self.wait(None, true) {
             Woken::Stop => return true,
             Woken::Time => return false,
+            Woken::Packets => {
+                self.process_if_enabled();
+                return false;
+            }
             Woken::Frames => {}
         }
         let shared = self.node.shared();
@@ -137,6 +143,10 @@ impl Watch {
                 self.look_at_clock();
                 return false;
             }
+            Woken::Packets => {
+                self.process_if_enabled();
+                return false;
+            }
             Woken::Frames => Interrupts::count(&shared.interrupts.arrived),
         }
         let before = shared.flags.processed.load(Ordering::Acquire);
@@ -146,7 +156,7 @@ impl Watch {
                 return true;
             }
             let has_progress = shared.flags.processed.load(Ordering::Acquire) != before;
-            if has_progress || self.wait(Some(Duration::ZERO), true) != Woken::Frames {
+            if has_progress || self.wait(Some(Duration::ZERO), true) == Woken::Time {
                 Interrupts::count(&shared.interrupts.cancelled);
                 return false;
             }
@@ -162,29 +172,39 @@ impl Watch {
     /// The program has interrupts disabled: nothing is done before it enables them. True when it is time to stop.
     fn park(&self) -> bool {
         let flags = &self.node.shared().flags;
-        flags.parked.store(true, Ordering::SeqCst);
-        if !flags.disabled.load(Ordering::SeqCst) {
-            flags.parked.store(false, Ordering::SeqCst);
+        if !flags.park() {
             return false;
         }
         let mut fds = [&self.stop, &flags.unpark].map(|fd| PollFd::new(fd, PollFlags::IN));
         let polled = rustix::event::poll(&mut fds, None);
         let stop = polled.is_ok() && !fds[0].revents().is_empty();
-        let mut count = [0; 8];
-        // It may have nothing: then the program enabled interrupts and disabled them again.
-        let _ = rustix::io::read(&flags.unpark, &mut count);
+        flags.woken();
         stop
     }
 
     fn process(&self) {
-        Interrupts::count(&self.node.shared().interrupts.taken);
+        let shared = self.node.shared();
+        Interrupts::count(&shared.interrupts.taken);
         loop {
-            self.node.shared().pump();
-            // Who is told of each frame but once looks until there are none.
-            if self.node.deliver(true) == 0 || self.card.is_none() {
+            let (_, frames) = shared.pump();
+            let delivered = self.node.deliver(true);
+            // Who is told of each frame but once looks until there are none, or the program looks itself.
+            if frames == 0 && delivered == 0 || self.card.is_none() || self.is_parked() {
                 return;
             }
         }
+    }
+
+    fn process_if_enabled(&self) {
+        if !self.is_parked() {
+            self.process();
+        }
+    }
+
+    /// The program has interrupts disabled; the handler is woken when it enables them.
+    fn is_parked(&self) -> bool {
+        let flags = &self.node.shared().flags;
+        flags.disabled.load(Ordering::SeqCst) && flags.park()
     }
 
     /// M-BV10: the program has not looked at the clock for a while, and a timer is due.
@@ -205,13 +225,23 @@ impl Watch {
         }
     }
 
+    /// Waits for a while; while not for `frames`, only for the end.
     fn wait(&self, timeout: Option<Duration>, frames: bool) -> Woken {
-        let mut fds = [(&self.stop, true), (&self.port, frames)]
-            .map(|(fd, wanted)| PollFd::new(fd, if wanted { PollFlags::IN } else { PollFlags::empty() }));
+        let flags = &self.node.shared().flags;
+        let wanted = if frames { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds = [
+            PollFd::new(&self.stop, PollFlags::IN),
+            PollFd::new(&self.port, wanted),
+            PollFd::new(&flags.unpark, wanted),
+        ];
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(0) | Err(_) => Woken::Time,
             Ok(_) if !fds[0].revents().is_empty() => Woken::Stop,
+            Ok(_) if !fds[2].revents().is_empty() => {
+                flags.woken();
+                Woken::Packets
+            }
             Ok(_) => Woken::Frames,
         }
     }

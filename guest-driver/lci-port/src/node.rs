@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, PoisonError, TryLockError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
     thread,
     time::{Duration, Instant},
@@ -132,6 +132,7 @@ impl Lci {
             flags: Flags {
                 disabled: AtomicBool::new(true),
                 parked: AtomicBool::new(false),
+                look_again: AtomicBool::new(false),
                 unpark,
                 processed: AtomicU64::new(0),
                 polled_at: AtomicU64::new(0),
@@ -193,33 +194,60 @@ impl Lci {
     /// Sets the program's function for packets, which has each packet until it drops it. Until the function is set, packets wait.
     pub fn set_upcall(&self, upcall: impl FnMut(&Self, Packet) + Send + 'static) {
         *self.shared.upcall.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(upcall));
+        // Packets that an interrupt has taken before wait for it.
+        self.shared.flags.wake_handler();
     }
 
     /// Takes what has arrived, and calls the upcall for each packet. Returns how many there were. Within an upcall, or while another
     /// thread delivers packets, it moves frames and delivers none.
     pub fn poll(&self) -> usize {
-        let now = self.shared.pump();
+        let (now, _) = self.shared.pump();
         self.shared.flags.polled_at.store(now.as_nanos(), Ordering::Relaxed);
         self.deliver(false)
     }
 
     /// Calls the upcall for each packet that waits; in an interrupt only if the program still lets itself be interrupted.
+    ///
+    /// Whoever took a packet's frame from the port is the only one who is told of it, by the port or by a card. So no packet is left behind
+    /// here unless another call delivers it: that of the thread that has the upcall, or the handler's when interrupts are enabled again.
     pub(crate) fn deliver(&self, is_interrupt: bool) -> usize {
         let shared = &*self.shared;
         if shared.deliverer.load(Ordering::Relaxed) == thread_number() {
             return 0;
         }
+        let mut count = 0;
+        loop {
+            // Who has the upcall looks at this word after giving it back, and this thread at the upcall after setting the word. The
+            // fences order the two, so one of the threads sees the other.
+            shared.flags.look_again.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let Some(delivered) = self.try_deliver(is_interrupt) else {
+                return count;
+            };
+            count += delivered;
+            fence(Ordering::SeqCst);
+            if !shared.flags.look_again.load(Ordering::Relaxed) {
+                return count;
+            }
+        }
+    }
+
+    /// Delivers what there is; `None` if someone else has the upcall, there is none, or the program does not let itself be interrupted.
+    fn try_deliver(&self, is_interrupt: bool) -> Option<usize> {
+        let shared = &*self.shared;
         let mut slot = match shared.upcall.try_lock() {
             Ok(slot) => slot,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return 0,
+            Err(TryLockError::WouldBlock) => return None,
         };
-        let Some(upcall) = slot.as_mut() else { return 0 };
+        shared.flags.look_again.swap(false, Ordering::SeqCst);
+        let upcall = slot.as_mut()?;
         shared.deliverer.store(thread_number(), Ordering::SeqCst);
         let reset = ResetOnDrop(&shared.deliverer);
         // The program sets this word first and looks for a deliverer then, so one of the two sees the other.
-        if is_interrupt && shared.flags.disabled.load(Ordering::SeqCst) {
-            return 0;
+        if is_interrupt && shared.flags.disabled.load(Ordering::SeqCst) && shared.flags.park() {
+            Interrupts::count(&shared.interrupts.suppressed);
+            return None;
         }
         let mut count = 0;
         loop {
@@ -239,7 +267,7 @@ impl Lci {
             }
         }
         drop(reset);
-        count
+        Some(count)
     }
 
     /// Allocates a packet, if one is free.
@@ -397,8 +425,7 @@ impl Lci {
             state.set_interrupts(true);
         }
         if flags.parked.swap(false, Ordering::SeqCst) {
-            // An interrupt came meanwhile.
-            let _ = rustix::io::write(&flags.unpark, &1u64.to_ne_bytes());
+            flags.wake_handler();
         }
         self.start_handler()
     }
