@@ -63,6 +63,8 @@ fn report(node: &Live, arguments: &Arguments, figures: Figures) -> Report {
         forwarded: count(Counter::Forwarded),
         retransmitted: count(Counter::Retransmitted),
         missed: count(Counter::Missed),
+        interrupts: statistics.interrupts.arrived,
+        by_card: statistics.card_looks,
     }
 }
 
