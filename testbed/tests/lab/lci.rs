@@ -71,6 +71,27 @@ fn m_bv2_m_bv6_m_bv7_r_bv4_programs_of_four_guests_have_the_results_of_a_sequent
     }
 }
 
+#[test]
+fn m_bv1_guests_whose_fellow_is_killed_say_who_it_was_within_the_time_limit() {
+    let world = lab(3);
+    let addresses = addresses(&world, 3, "eth0");
+    let program = ["lci_program", "eth0", &addresses, "broadcast", "1024", "10000000"];
+    let start = |node: &str| world.spawn(&[&["exec", "-n", node, "--"], &program[..]].concat());
+    let (others, killed) = (["n1", "n3"].map(start), start("n2"));
+    let received = || world.stats("n3")["rx"]["frames"].as_u64().unwrap();
+    eventually("broadcasts", || received() > 2_000);
+    world.guest("n2", "kill -9 $(pidof lci_program)");
+    for other in others {
+        let output = other.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains("node 1 is gone"),
+            "{output:?}"
+        );
+    }
+    assert!(!killed.wait_with_output().unwrap().status.success());
+}
+
 /// Counts of the multicast of all nodes' own cards, summed.
 pub fn count(world: &World, guests: usize, name: &str) -> u64 {
     let of = |node| {
@@ -129,9 +150,9 @@ impl Watch {
 /// M-BV8 to M-BV10 with the exact state of each node: interrupts of kernels that mostly poll (FFT) and of such that spin on shared memory without
 /// polling (radix sort), by the delay of the watchdog.
 fn kernels_are_interrupted_as_their_cards_know_that_they_need_it(world: &World, guests: usize, addresses: &str) {
-    let mut signalled = [[0; 2]; 2];
+    let mut signalled = [[0; 3]; 2];
     for (kernel, signalled) in ["fft 16", "radix 8"].into_iter().zip(&mut signalled) {
-        for (watchdog_us, signalled) in [0, 1000].into_iter().zip(signalled) {
+        for (watchdog_us, signalled) in [0, 100, 1000].into_iter().zip(signalled) {
             let before = Watch::read(world, guests);
             let program = format!("--implementation ni --by-card --watchdog-us {watchdog_us} {kernel}");
             let line = run(world, CARD, addresses, &program);
@@ -146,8 +167,8 @@ fn kernels_are_interrupted_as_their_cards_know_that_they_need_it(world: &World, 
             assert_eq!(counts.by_watchdog > 0, watchdog_us > 0, "{program}");
         }
     }
-    for [off, on] in signalled {
-        assert!(on < off, "{signalled:?}");
+    for [off, short, long] in signalled {
+        assert!(short < off && long < off, "{signalled:?}");
     }
     // With interrupts disabled, the node that is asked for the counter never answers.
     let stuck = world.run(&[
