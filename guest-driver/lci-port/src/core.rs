@@ -18,6 +18,7 @@ use crate::{
     Lci, Packet,
     arena::Arena,
     clock,
+    host_state::HostState,
     idle::{Idle, TAKEN_NS},
     statistics::Interrupts,
 };
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     /// The thread that delivers packets, by [`crate::node::thread_number`].
     pub(crate) deliverer: AtomicU64,
     pub(crate) flags: Flags,
+    /// What the card is told of this node, if the card looks after it.
+    pub(crate) state: Option<HostState>,
     pub(crate) interrupts: Interrupts,
     pub(crate) idle: Idle,
     /// Time of pumps that found frames.
@@ -54,14 +57,40 @@ pub(crate) struct Shared {
 pub(crate) struct Flags {
     /// M-BV9: the program does not want to be interrupted.
     pub(crate) disabled: AtomicBool,
-    /// An interrupt came while it did not: it is to be told when it does.
+    /// An interrupt came, or packets were taken in one, while it did not: it is to be told when it does.
     pub(crate) parked: AtomicBool,
+    /// Packets may wait that who looked last could not deliver, because another thread was about to end its deliveries.
+    pub(crate) look_again: AtomicBool,
     /// What wakes the handler then.
     pub(crate) unpark: OwnedFd,
     /// Packets that were delivered.
     pub(crate) processed: AtomicU64,
     /// When the program looked at the clock last.
     pub(crate) polled_at: AtomicU64,
+}
+
+impl Flags {
+    /// Notes that the handler is to be woken when the program enables interrupts; false if it has done so meanwhile.
+    pub(crate) fn park(&self) -> bool {
+        self.parked.store(true, Ordering::SeqCst);
+        let is_disabled = self.disabled.load(Ordering::SeqCst);
+        if !is_disabled {
+            self.parked.store(false, Ordering::SeqCst);
+        }
+        is_disabled
+    }
+
+    /// Has the handler look for packets.
+    pub(crate) fn wake_handler(&self) {
+        // Full is as good as written: it is readable.
+        let _ = rustix::io::write(&self.unpark, &1u64.to_ne_bytes());
+    }
+
+    /// The handler was woken.
+    pub(crate) fn woken(&self) {
+        // It may have nothing: then the program enabled interrupts and disabled them again.
+        let _ = rustix::io::read(&self.unpark, &mut [0; 8]);
+    }
 }
 
 /// The engine and its port.
@@ -71,17 +100,20 @@ pub(crate) struct Core {
     /// Frames that the port had no room for.
     stalled: VecDeque<Vec<u8>>,
     pub(crate) events: VecDeque<Event>,
+    /// What the card is told of the engine's timers.
+    state: Option<HostState>,
     /// Why the port does not work any more.
     pub(crate) failure: Option<NetifError>,
 }
 
 impl Core {
-    pub(crate) fn new(engine: Engine, port: Box<dyn Netif + Send>) -> Self {
+    pub(crate) fn new(engine: Engine, port: Box<dyn Netif + Send>, state: Option<HostState>) -> Self {
         Self {
             engine,
             port,
             stalled: VecDeque::new(),
             events: VecDeque::new(),
+            state,
             failure: None,
         }
     }
@@ -92,6 +124,7 @@ impl Core {
         if let Err(error) = self.try_pump(arena, now, &mut frames) {
             self.failure.get_or_insert(error);
         }
+        self.tell_timers();
         while let Some(event) = self.engine.poll_event() {
             self.events.push_back(event);
         }
@@ -114,6 +147,14 @@ impl Core {
             self.engine.handle_timeout(now);
         }
         self.transmit(arena, now)
+    }
+
+    /// Tells the card how many timers run.
+    #[inline]
+    pub(crate) fn tell_timers(&self) {
+        if let Some(state) = &self.state {
+            state.set_timers(self.engine.timers_running());
+        }
     }
 
     /// Sends what the engine has, as long as the port takes it.
@@ -188,9 +229,12 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pumps once, and returns the time at which it did.
-    pub(crate) fn pump(&self) -> Time {
+    /// Pumps once; returns the time at which it did, and how many frames there were.
+    pub(crate) fn pump(&self) -> (Time, u64) {
         let now = clock::now();
+        if let Some(state) = &self.state {
+            state.polled(now);
+        }
         let frames = self.lock().pump(&self.arena, now);
         if frames > 0 {
             self.idle.found();
@@ -200,6 +244,6 @@ impl Shared {
                 self.busy_ns.fetch_add(took_ns, Ordering::Relaxed);
             }
         }
-        now
+        (now, frames)
     }
 }

@@ -8,6 +8,7 @@ mod arena;
 mod clock;
 mod core;
 mod error;
+mod host_state;
 mod idle;
 mod interrupt;
 mod node;

@@ -24,12 +24,21 @@ pub struct Arguments {
     /// Who does what: host, mixed or ni. The last two need cards that the programs drive themselves.
     #[arg(long, env = "LCI_IMPLEMENTATION", default_value = "host", value_parser = implementation)]
     pub implementation: Policy,
-    /// Microseconds that a program may leave a packet before it is interrupted.
+    /// Microseconds that a program may leave a packet before it is interrupted; 0 = none, an interrupt for each packet.
     #[arg(long, default_value_t = 100)]
     pub watchdog_us: u64,
+    /// A card of the node's own interrupts it, by its watchdog and clock, which know the node's exact state.
+    #[arg(long)]
+    pub by_card: bool,
+    /// Milliseconds after which a node that is silent is removed.
+    #[arg(long)]
+    pub dead_ms: Option<u64>,
     /// Run the kernels with interrupts disabled: Barnes-Hut and radix do not end then, and say so.
     #[arg(long)]
     pub no_interrupts: bool,
+    /// Seconds in which nothing may happen before the program gives up: 60, and 10 for kernels on shared regions.
+    #[arg(long)]
+    pub patience_s: Option<u32>,
     /// Print one line of JSON at each node.
     #[arg(long)]
     pub json: bool,

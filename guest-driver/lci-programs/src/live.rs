@@ -8,17 +8,26 @@ use std::{
 
 use lci_port::{Event, GroupId, Lci, LciError, RemovalReason};
 
-use crate::node::{Arrival, Node, Outlet, ProgramError, Target, Upcall};
+use crate::node::{Arrival, Node, Outlet, PATIENCE_NS, ProgramError, Target, Upcall};
 
 /// A live node.
 pub struct Live {
     lci: Lci,
+    patience_ns: u64,
 }
 
 impl Live {
     /// The trait over `lci`.
     pub fn new(lci: Lci) -> Self {
-        Self { lci }
+        Self {
+            lci,
+            patience_ns: PATIENCE_NS,
+        }
+    }
+
+    /// Sets another limit on waiting for what must happen.
+    pub fn with_patience(self, patience_ns: u64) -> Self {
+        Self { patience_ns, ..self }
     }
 
     /// The node below.
@@ -65,6 +74,10 @@ impl Node for Live {
 
     fn size(&self) -> usize {
         self.lci.size()
+    }
+
+    fn patience_ns(&self) -> u64 {
+        self.patience_ns
     }
 
     fn now_ns(&self) -> u64 {

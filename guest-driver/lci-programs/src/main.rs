@@ -18,13 +18,23 @@ use shared_features as _;
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let options = Options {
+    let mut options = Options {
         policy: arguments.implementation,
         watchdog: Duration::from_micros(arguments.watchdog_us),
+        by_card: arguments.by_card,
         ..Options::default()
     };
-    let node = Live::new(Lci::open(&arguments.interface, &arguments.nodes.0, &options)?);
-    let result = run(&node, &arguments);
+    if let Some(dead_ms) = arguments.dead_ms {
+        let timing = &mut options.timing;
+        timing.dead_ns = dead_ms.saturating_mul(1_000_000);
+        timing.retransmit_max_ns = timing.retransmit_max_ns.min(timing.dead_ns / 8);
+    }
+    let mut node = Live::new(Lci::open(&arguments.interface, &arguments.nodes.0, &options)?);
+    let patience_ns = arguments.patience_s.map(|seconds| u64::from(seconds) * 1_000_000_000);
+    if let Some(patience_ns) = patience_ns {
+        node = node.with_patience(patience_ns);
+    }
+    let result = run(&node, &arguments, patience_ns);
     if let Ok(figures) = &result {
         if arguments.json {
             println!("{}", serde_json::to_string(&report(&node, &arguments, *figures))?);
@@ -53,6 +63,8 @@ fn report(node: &Live, arguments: &Arguments, figures: Figures) -> Report {
         forwarded: count(Counter::Forwarded),
         retransmitted: count(Counter::Retransmitted),
         missed: count(Counter::Missed),
+        interrupts: statistics.interrupts.arrived,
+        by_card: statistics.card_looks,
     }
 }
 
@@ -82,11 +94,11 @@ fn run_absent(node: &Live, forwarding: Forwarding, packets: u64, compute_ms: u64
     })
 }
 
-fn run(node: &Live, arguments: &Arguments) -> Result<Figures> {
+fn run(node: &Live, arguments: &Arguments, patience_ns: Option<u64>) -> Result<Figures> {
     let forwarding = arguments.forwarding;
     let settings = Settings {
         interrupts: !arguments.no_interrupts,
-        patience_ns: 10_000_000_000,
+        patience_ns: patience_ns.unwrap_or(10_000_000_000),
     };
     Ok(match arguments.program {
         Program::PingPong { size, rounds } => Figures::PingPong {

@@ -160,6 +160,10 @@ pub struct Report {
     pub retransmitted: u64,
     /// Frames that the network has lost though it is to lose none.
     pub missed: u64,
+    /// Interrupts of this node, by its card or by the thread that stands in for it.
+    pub interrupts: u64,
+    /// The card has interrupted, which knows the node's exact state.
+    pub by_card: bool,
 }
 
 #[cfg(test)]
@@ -185,6 +189,8 @@ mod tests {
             forwarded: 0,
             retransmitted: 0,
             missed: 0,
+            interrupts: 0,
+            by_card: false,
         };
         let line = serde_json::to_string(&report).unwrap();
         for part in [

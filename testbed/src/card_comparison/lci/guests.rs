@@ -1,14 +1,15 @@
 //! The guests: each program runs at all nodes at the same time, and prints a line of JSON at each.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::plan::{
-    ABSENT_MS, ABSENT_PACKETS, ANSWERED, APPLICATION_NODES, ASP, COLUMNS, FORWARDED, FORWARDING, HOST, LOST, MEANWHILE,
-    MESSAGES, NI, NODES, PACKET_BYTES, PACKETS, QR, VERTICES, WAITED, cell,
+    ABSENT_MS, ABSENT_PACKETS, ANSWERED, APPLICATION_NODES, ASP, COLUMNS, FORWARDED, FORWARDING, HOST, INTERRUPTS,
+    KERNELS, LOST, MEANWHILE, MESSAGES, NI, NODES, PACKET_BYTES, PACKETS, QR, STALLED, STALLED_S, VERTICES, WAITED,
+    WATCHDOGS_US, cell,
 };
 use crate::{
-    guest_channel::{Exec, GuestChannel},
+    guest_channel::{Exec, GuestChannel, Output, Running},
     guest_tools::TOOL_PATIENCE,
     harness::Cell,
     image::GuestBinaries,
@@ -35,6 +36,8 @@ struct Said {
     lost: u64,
     received_meanwhile: u64,
     waited_ns: u64,
+    interrupts: u64,
+    by_card: bool,
 }
 
 /// Guests that have the program.
@@ -72,7 +75,7 @@ impl Guests {
         let mut samples = Vec::new();
         let rivals: &[usize] = match measurement {
             ANSWERED => &[NI, HOST],
-            LOST => &[NI],
+            LOST | INTERRUPTS => &[NI],
             _ => &[NI, HOST, MESSAGES],
         };
         let first = round as usize % rivals.len();
@@ -102,14 +105,53 @@ impl Guests {
                     let said = self.run(APPLICATION_NODES, rival, &["qr".to_owned(), COLUMNS.to_string()])?;
                     samples.push((cell(QR, rival), said[0].took_ns as f64));
                 }
+                INTERRUPTS => samples.extend(self.measure_interrupts()?),
                 _ => bail!("no turn begins with measurement {measurement}"),
             }
         }
         Ok(samples)
     }
 
+    /// Interrupts of kernels over a shared memory by the delay of the card's watchdog, and whether the one that spins ends without any.
+    fn measure_interrupts(&self) -> Result<Vec<(Cell, f64)>> {
+        let mut samples = Vec::new();
+        for (kernel, words) in KERNELS.into_iter().enumerate() {
+            for (watchdog, delay_us) in WATCHDOGS_US.into_iter().enumerate() {
+                let program = format!("--by-card --watchdog-us {delay_us} {words}");
+                let said = self.run(APPLICATION_NODES, NI, &split(&program))?;
+                ensure!(
+                    said.iter().all(|node| node.by_card),
+                    "a card does not read what its program tells it"
+                );
+                let interrupts: u64 = said.iter().map(|node| node.interrupts).sum();
+                let at = INTERRUPTS + kernel * WATCHDOGS_US.len() + watchdog;
+                samples.push((cell(at, NI), interrupts as f64));
+            }
+        }
+        let program = format!("--by-card --no-interrupts --patience-s {STALLED_S} {}", KERNELS[0]);
+        let ended = self.outputs(APPLICATION_NODES, NI, &split(&program))?;
+        let ended = ended.iter().filter(|(_, output)| output.status.success()).count();
+        samples.push((cell(STALLED, NI), ended as f64));
+        Ok(samples)
+    }
+
     /// Runs a program at the first nodes, and returns what they print. A node whose result is not right fails.
     fn run(&self, nodes: usize, rival: usize, program: &[String]) -> Result<Vec<Said>> {
+        let mut all = Vec::new();
+        for (node, (command, output)) in self.outputs(nodes, rival, program)?.into_iter().enumerate() {
+            if !output.status.success() {
+                let complained = String::from_utf8_lossy(&output.stderr);
+                bail!("`{command}` at node {node}: {}: {}", output.status, complained.trim());
+            }
+            let text = String::from_utf8_lossy(&output.stdout);
+            let said: Said = serde_json::from_str(&text).with_context(|| format!("`{command}` printed {text:?}"))?;
+            all.push(said);
+        }
+        Ok(all)
+    }
+
+    /// Runs a program at the first nodes, and returns the command and what became of it at each.
+    fn outputs(&self, nodes: usize, rival: usize, program: &[String]) -> Result<Vec<(String, Output)>> {
         let [implementation, forwarding] = OPTIONS[rival];
         let macs = self.macs[..nodes].join(",");
         let options = [
@@ -136,21 +178,17 @@ impl Guests {
             })
         };
         let running: Vec<_> = self.channels[..nodes].iter().map(start).collect::<Result<_, _>>()?;
-        let mut all = Vec::new();
-        for (node, running) in running.into_iter().enumerate() {
-            let output = running
-                .collect(TOOL_PATIENCE)
-                .with_context(|| format!("`{command}` at node {node}"))?;
-            if !output.status.success() {
-                let complained = String::from_utf8_lossy(&output.stderr);
-                bail!("`{command}` at node {node}: {}: {}", output.status, complained.trim());
-            }
-            let text = String::from_utf8_lossy(&output.stdout);
-            let said: Said = serde_json::from_str(&text).with_context(|| format!("`{command}` printed {text:?}"))?;
-            all.push(said);
-        }
-        Ok(all)
+        let collect = |(node, running): (usize, Running)| {
+            let output = running.collect(TOOL_PATIENCE);
+            let output = output.with_context(|| format!("`{command}` at node {node}"))?;
+            Ok((command.clone(), output))
+        };
+        running.into_iter().enumerate().map(collect).collect()
     }
+}
+
+fn split(words: &str) -> Vec<String> {
+    words.split(' ').map(str::to_owned).collect()
 }
 
 /// How much longer guests with children in the binary tree of node 0 work on a packet than those without.

@@ -26,6 +26,9 @@ pub(super) const ASP: usize = 6;
 pub(super) const ASP_ORDER: usize = 7;
 pub(super) const QR: usize = 8;
 pub(super) const QR_ORDER: usize = 9;
+/// The first of the interrupts of each of [`KERNELS`] by each of [`WATCHDOGS_US`].
+pub(super) const INTERRUPTS: usize = 10;
+pub(super) const STALLED: usize = INTERRUPTS + KERNELS.len() * WATCHDOGS_US.len();
 
 /// Packets of a broadcast and their bytes.
 pub(super) const PACKETS: u64 = 1000;
@@ -36,13 +39,19 @@ pub(super) const ABSENT_MS: u64 = 2000;
 /// Vertices of the graph and columns of the matrix.
 pub(super) const VERTICES: u64 = 256;
 pub(super) const COLUMNS: u64 = 64;
+/// Kernels over a shared memory: one that spins on it without polling, and one that waits by polling.
+pub(super) const KERNELS: [&str; 2] = ["radix 8", "fft 16"];
+/// Delays of the card's watchdog; none is an interrupt for every packet that comes while none is under way.
+pub(super) const WATCHDOGS_US: [u64; 3] = [0, 100, 1000];
+/// A kernel in which nothing has happened for so long does not end.
+pub(super) const STALLED_S: u64 = 2;
 
 pub(super) const fn cell(measurement: usize, rival: usize) -> Cell {
     Cell { measurement, rival }
 }
 
 /// The cells of a turn, the first of which says what it is.
-const TURNS: [&[Cell]; 4] = [
+const TURNS: [&[Cell]; 5] = [
     &[
         cell(ANSWERED, NI),
         cell(ANSWERED, HOST),
@@ -54,6 +63,15 @@ const TURNS: [&[Cell]; 4] = [
     &[cell(LOST, NI), cell(MEANWHILE, NI), cell(WAITED, NI)],
     &[cell(ASP, NI), cell(ASP, HOST), cell(ASP, MESSAGES), cell(ASP_ORDER, NI)],
     &[cell(QR, NI), cell(QR, HOST), cell(QR, MESSAGES), cell(QR_ORDER, NI)],
+    &[
+        cell(INTERRUPTS, NI),
+        cell(INTERRUPTS + 1, NI),
+        cell(INTERRUPTS + 2, NI),
+        cell(INTERRUPTS + 3, NI),
+        cell(INTERRUPTS + 4, NI),
+        cell(INTERRUPTS + 5, NI),
+        cell(STALLED, NI),
+    ],
 ];
 
 /// Makes the plan.
@@ -74,6 +92,11 @@ pub(super) fn plan(rounds: u32) -> Plan {
         name: "packets",
         show: |value| format!("{value:.0}"),
     };
+    let interrupts = Unit {
+        name: "interrupts",
+        ..count
+    };
+    let nodes = Unit { name: "nodes", ..count };
     let share = Unit {
         name: "share",
         show: |value| format!("{:.0} %", value * 100.0),
@@ -89,6 +112,13 @@ pub(super) fn plan(rounds: u32) -> Plan {
         Measurement::new("… rounds in the paper's order", share),
         Measurement::new("QR, 4 guests", time),
         Measurement::new("… rounds in the paper's order", share),
+        Measurement::new("radix sort, spins on memory: interrupts, no watchdog", interrupts),
+        Measurement::new("… watchdog of 100 µs", interrupts),
+        Measurement::new("… watchdog of 1 ms", interrupts),
+        Measurement::new("Fourier transform, polls: interrupts, no watchdog", interrupts),
+        Measurement::new("… watchdog of 100 µs", interrupts),
+        Measurement::new("… watchdog of 1 ms", interrupts),
+        Measurement::new("radix sort without interrupts: nodes that end", nodes),
     ];
     let alone = |measurement, limit| Bar {
         ours: cell(measurement, NI),
@@ -112,6 +142,11 @@ pub(super) fn plan(rounds: u32) -> Plan {
         shown(QR, MESSAGES),
         alone(QR_ORDER, Limit::Min(IN_ORDER_MIN)),
     ];
+    for first in (INTERRUPTS..STALLED).step_by(WATCHDOGS_US.len()) {
+        let fewer = |at| Bar::must(cell(at, NI), cell(first, NI), Limit::RatioMax(0.99));
+        plan.bars.extend((first + 1..first + WATCHDOGS_US.len()).map(fewer));
+    }
+    plan.bars.push(alone(STALLED, Limit::Max(0.0)));
     plan.groups = TURNS.iter().map(|turn| vec![turn.to_vec()]).collect();
     plan
 }
