@@ -21,7 +21,7 @@ use rustix::{
 use super::{
     CardAddress, Route, VirtioError,
     capabilities::Windows,
-    device::{self, Bar, COMMAND, Device, MASTER, MEMORY, Pin},
+    device::{self, Bar, COMMAND, Device, INTX_DISABLE, MASTER, MEMORY, Pin},
     interrupts::Unmask,
     layout::PAGE,
     memory::{BusAddresses, SharedMemory},
@@ -125,6 +125,12 @@ pub(super) fn look_at(address: CardAddress) -> Result<(Windows, Bar), VirtioErro
     Ok((windows, Bar::new(mapping, len)))
 }
 
+/// The command word of a card that may use memory and the interrupt line. The last program may have left the line masked. QEMU
+/// looks at that when the driver starts the rings: it then has the card interrupt nobody, until the rings are started again.
+fn enabled(command: u16) -> u16 {
+    (command | MEMORY | MASTER) & !INTX_DISABLE
+}
+
 impl Device for Uio {
     fn route(&self) -> Route {
         Route::Uio
@@ -141,7 +147,7 @@ impl Device for Uio {
     fn enable(&self) -> io::Result<()> {
         let mut command = [0; 2];
         self.configuration.read_exact_at(&mut command, COMMAND)?;
-        let command = u16::from_le_bytes(command) | MEMORY | MASTER;
+        let command = enabled(u16::from_le_bytes(command));
         self.configuration.write_all_at(&command.to_le_bytes(), COMMAND)
     }
 
@@ -221,4 +227,22 @@ pub(super) fn physical(base: NonNull<u8>, len: usize) -> io::Result<Vec<u64>> {
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m_bv8_a_card_is_started_with_its_interrupt_line_unmasked_whatever_the_last_program_left() {
+        for left in [0, INTX_DISABLE, 0xffff] {
+            let command = enabled(left);
+            assert_eq!(command & INTX_DISABLE, 0);
+            assert_eq!(command & (MEMORY | MASTER), MEMORY | MASTER);
+            assert_eq!(
+                command | INTX_DISABLE | MEMORY | MASTER,
+                left | INTX_DISABLE | MEMORY | MASTER
+            );
+        }
+    }
 }
