@@ -193,7 +193,7 @@ fn vnicd_is_killed(world: &World) {
         eventually("another vnicd", || {
             world.json(&["ps"])[0]["vnicd_pid"]
                 .as_i64()
-                .is_some_and(|pid| pid != vnicd.into())
+                .is_some_and(|pid| pid != i64::from(vnicd))
         });
         if path.2 == "host" {
             // What was in the cards is sent again.
