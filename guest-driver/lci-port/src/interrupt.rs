@@ -6,9 +6,10 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, atomic::Ordering},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use netif::{Interest, Wake};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 
 use crate::{Lci, LciError, clock, own_card::Watched, statistics::Interrupts};
@@ -28,6 +29,9 @@ enum Woken {
     /// Packets wait in the engine, and may be delivered now.
     Packets,
 }
+
+/// No frame comes any more, as the node's failure says.
+struct PortFailed;
 
 /// What the thread needs.
 struct Watch {
@@ -117,10 +121,7 @@ impl Watch {
         Interrupts::count(&shared.interrupts.arrived);
         if shared.flags.disabled.load(Ordering::SeqCst) {
             Interrupts::count(&shared.interrupts.suppressed);
-            // A watchdog asks again; without one nothing would tell of what has arrived.
-            if card.has_watchdog {
-                return false;
-            }
+            // Nothing else may tell of what has arrived: a restarted card has no watchdog that would ask again.
             if self.park() {
                 return true;
             }
@@ -135,20 +136,27 @@ impl Watch {
     /// Waits for an interrupt and handles it; true when it is time to stop.
     fn once(&self) -> bool {
         let shared = self.node.shared();
-        let due = shared.lock().engine.poll_timeout();
-        let wait_ns = due.nanos_since(clock::now()).max(self.clock_period.as_nanos() as u64);
-        match self.wait(Some(Duration::from_nanos(wait_ns)), true) {
-            Woken::Stop => return true,
-            Woken::Time => {
-                self.look_at_clock();
-                return false;
+        let Ok(mut has_frames) = self.has_frames() else {
+            return true;
+        };
+        if !has_frames {
+            let due = shared.lock().engine.poll_timeout();
+            let wait_ns = due.nanos_since(clock::now()).max(self.clock_period.as_nanos() as u64);
+            match self.wait(Some(Duration::from_nanos(wait_ns)), true) {
+                Woken::Stop => return true,
+                Woken::Packets => {
+                    self.process_if_enabled();
+                    return false;
+                }
+                Woken::Time | Woken::Frames => {}
             }
-            Woken::Packets => {
-                self.process_if_enabled();
-                return false;
-            }
-            Woken::Frames => Interrupts::count(&shared.interrupts.arrived),
+            has_frames = self.has_frames().unwrap_or(false);
         }
+        if !has_frames {
+            self.look_at_clock();
+            return false;
+        }
+        Interrupts::count(&shared.interrupts.arrived);
         let before = shared.flags.processed.load(Ordering::Acquire);
         if !self.watchdog.is_zero() {
             // The watchdog runs; what the program polls until then needs no interrupt.
@@ -156,7 +164,7 @@ impl Watch {
                 return true;
             }
             let has_progress = shared.flags.processed.load(Ordering::Acquire) != before;
-            if has_progress || self.wait(Some(Duration::ZERO), true) == Woken::Time {
+            if has_progress || !self.has_frames().unwrap_or(false) {
                 Interrupts::count(&shared.interrupts.cancelled);
                 return false;
             }
@@ -167,6 +175,19 @@ impl Watch {
         }
         self.process();
         false
+    }
+
+    /// Whether frames wait at the port. If none does, its descriptor becomes readable when one comes, or when a port that has no
+    /// interrupts is to be asked again.
+    fn has_frames(&self) -> Result<bool, PortFailed> {
+        let mut core = self.node.shared().lock();
+        match core.port.wait(Interest::Receive, Instant::now(), None) {
+            Ok(wake) => Ok(matches!(wake, Wake::Ready)),
+            Err(error) => {
+                core.failure.get_or_insert(error);
+                Err(PortFailed)
+            }
+        }
     }
 
     /// The program has interrupts disabled: nothing is done before it enables them. True when it is time to stop.

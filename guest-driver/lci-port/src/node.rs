@@ -308,7 +308,16 @@ impl Lci {
     pub fn unicast(&self, destination: usize, packet: SendPacket, size: usize) -> Result<(), LciError> {
         self.launch(packet, |core, now, buffer| {
             core.engine.launch_unicast(now, destination, buffer, size)
-        })
+        })?;
+        // No port and no card tells of a packet to oneself, and the program may not poll. Within an upcall the packet is next.
+        let shared = &self.shared;
+        if destination == shared.me
+            && shared.deliverer.load(Ordering::Relaxed) != thread_number()
+            && !shared.flags.park()
+        {
+            shared.flags.wake_handler();
+        }
+        Ok(())
     }
 
     /// Sends the first `size` bytes of a packet to all other nodes.

@@ -16,8 +16,8 @@ pub struct Options {
     /// Limits of the engine.
     pub limits: Limits,
     /// A card of the node's own looks after it: its watchdog and its clock read the node's state from memory, and it interrupts. Otherwise
-    /// a thread stands in for it, which looks at the port again and again. Off by default: under a watchdog of 100 µs a heavily loaded
-    /// emulated guest was seen not to go on.
+    /// a thread stands in for it, which looks at the port again and again. Off by default: where `vnicd` is restarted while an
+    /// interrupt is under way, QEMU has the card interrupt nobody from then on.
     pub by_card: bool,
     /// How long to wait for all nodes.
     pub ready_timeout: Duration,

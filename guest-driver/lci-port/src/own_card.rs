@@ -42,8 +42,6 @@ pub(crate) struct OwnCard {
 pub(crate) struct Watched {
     pub(crate) state: HostState,
     pub(crate) interrupts: Interrupts,
-    /// The card has a watchdog, so that it interrupts again until all is processed.
-    pub(crate) has_watchdog: bool,
 }
 
 impl OwnCard {
@@ -66,11 +64,7 @@ impl OwnCard {
         self.port.also_receive(Some(EtherType::CARD_CONTROL));
         let state = watch(&mut self.port, address, options);
         self.port.also_receive(None);
-        Ok(state?.map(|(state, has_watchdog)| Watched {
-            state,
-            interrupts,
-            has_watchdog,
-        }))
+        Ok(state?.map(|state| Watched { state, interrupts }))
     }
 
     /// Makes the card a member of `group`, and of no other reliable one, and waits until it has `members`.
@@ -91,7 +85,7 @@ fn never() -> Result<OwnedFd, LciError> {
     })
 }
 
-fn watch(port: &mut VirtioPort, address: u64, options: &Options) -> Result<Option<(HostState, bool)>, LciError> {
+fn watch(port: &mut VirtioPort, address: u64, options: &Options) -> Result<Option<HostState>, LciError> {
     let stop = never()?;
     let able = match weft_card_control::Card::new(port, stop.as_fd()).hello() {
         Ok(abilities) => abilities.bits,
@@ -119,7 +113,7 @@ fn watch(port: &mut VirtioPort, address: u64, options: &Options) -> Result<Optio
         let (timer, kind) = (CLOCK, TimerKind::Clock);
         let _: TimerReport = ask!(card, &Request::ArmTimer { timer, kind, time_ns }, ArmTimer)?;
     }
-    Ok(Some((state, delay_ns != 0)))
+    Ok(Some(state))
 }
 
 /// The next time that the card allows; none stays none.
