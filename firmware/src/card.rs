@@ -4,6 +4,7 @@
 //! is in the file of that mechanism; this one says which mechanisms a card has, and how they are reached.
 
 mod group_requests;
+mod host_record_requests;
 mod in_band_control;
 mod timed;
 
@@ -15,7 +16,9 @@ use ether::Time;
 use crate::{
     Coalescing, CoalescingChange, CoalescingError, DmaModel, Misorder, PipelineConfig, RxCounters, RxPipeline,
     Steering,
-    control::{CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, ControlCounters, GroupWishes, RateLimit},
+    control::{
+        CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, ControlCounters, GroupWishes, HostRecordRequest, RateLimit,
+    },
     copy_engine::{CopyEngine, CopyEngineConfig},
     multicast::Multicast,
     recorder::{FlightRecorder, RECORDER_EVENTS_MIN, RecordKind},
@@ -86,6 +89,8 @@ pub struct Card {
     timers: Timers,
     multicast: Multicast,
     group_wishes: GroupWishes,
+    /// What the guest wants its card to read, until the driver takes it.
+    host_record_wish: Option<HostRecordRequest>,
     rate_limit: RateLimit<CONTROL_REPLIES_PER_S, CONTROL_REPLIES_BURST>,
     control_counters: ControlCounters,
     /// Only on a card whose output is wired to its input.
@@ -112,6 +117,7 @@ impl Card {
             timers: Timers::new(config.timer_ns_min),
             multicast: Multicast::default(),
             group_wishes: GroupWishes::new(),
+            host_record_wish: None,
             rate_limit: RateLimit::new(),
             control_counters: ControlCounters::default(),
             copy_engine: None,

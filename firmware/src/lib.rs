@@ -18,6 +18,7 @@ pub mod control;
 pub mod copy_engine;
 mod counters;
 mod dma;
+pub mod host_record;
 mod interrupt;
 mod lateness;
 mod misorder;
@@ -39,6 +40,7 @@ pub use coalescing::{
 pub use control::CONTROL_FRAME_MAX;
 pub use counters::{Histogram, RxCounters, RxCounts};
 pub use dma::{DMA_PARALLELISM_MAX, DMA_RATE_BPS_MIN, DMA_SETUP_NS_MAX, DmaChange, DmaError, DmaModel};
+pub use host_record::{HOST_RECORD_LEN, HostRecord, HostRecordCounters, HostRecordPlace};
 pub use interrupt::{Interrupt, Reason, UnknownReason};
 pub use lateness::Lateness;
 pub use misorder::{

@@ -509,6 +509,7 @@ local OPERATIONS = {
     [6] = "SET_STEERING", [7] = "GET_WATCHDOG", [8] = "SET_WATCHDOG", [9] = "ARM_TIMER", [10] = "DISARM_TIMER",
     [11] = "TIMER_EXPIRED", [12] = "JOIN_GROUP", [13] = "LEAVE_GROUP",
     [14] = "GET_GROUPS", [15] = "GET_COPY_ENGINE", [16] = "GET_ADAPTIVE", [17] = "GET_STRATEGIES",
+    [18] = "SET_HOST_RECORD",
 }
 local STRATEGIES = {
     [0] = "disabled", [1] = "timeout", [2] = "open-mx", [3] = "stream", [4] = "adaptive", [5] = "adaptive-open-mx",
@@ -551,6 +552,14 @@ declare_ctl("strategy", ProtoField.uint8, "Strategy", base.DEC, STRATEGIES)
 declare_ctl("strategies_total", ProtoField.uint8, "Strategies of the card", base.DEC)
 declare_ctl("strategies_told", ProtoField.uint8, "Names that follow", base.DEC)
 declare_ctl("strategy_name", ProtoField.string, "Name")
+declare_ctl("record_key", ProtoField.uint32, "Key of the host's record (0 = none)", base.HEX)
+declare_ctl("record_address", ProtoField.uint64, "Address of the host's record", base.HEX)
+declare_ctl("record_is_read", ProtoField.uint8, "The record is read", base.DEC)
+declare_ctl("record_exact", ProtoField.uint64, "State of the host known exactly", base.DEC)
+declare_ctl("record_inferred", ProtoField.uint64, "Inferred: no record", base.DEC)
+declare_ctl("record_unreachable", ProtoField.uint64, "Inferred: the record is unreachable", base.DEC)
+declare_ctl("record_replaced", ProtoField.uint64, "Inferred: something else is in its place", base.DEC)
+declare_ctl("record_refused", ProtoField.uint64, "Records refused", base.DEC)
 declare_ctl("delay_ns", ProtoField.uint32, "Delay (ns)", base.DEC)
 declare_ctl("frames_max", ProtoField.uint32, "Count limit (0 = none)", base.DEC)
 declare_ctl("marks", ProtoField.uint8, "Marks looked at", base.DEC)
@@ -691,6 +700,7 @@ local REQUESTS = {
     [15] = { 4, { { "", 4 } } },
     [16] = { 4, { { "queue", 2 }, { "", 2 } } },
     [17] = { 4, { { "strategy", 1 }, { "", 3 } } },
+    [18] = { 16, { { "queue", 2 }, { "", 2 }, { "record_key", 4 }, { "record_address", 8 } } },
 }
 local REPLIES = {
     [1] = { 20, { { "version", 1 }, { "", 1 }, { "queue_pairs", 2 }, { "abilities", 4 }, { "strategies", 4 }, { "delay_ns_max", 4 }, { "frames_max_max", 4 } } },
@@ -710,6 +720,7 @@ local REPLIES = {
     [16] = { 40, { { "queue", 2 }, { "strategy", 1 }, { "adapts", 1 }, { "delay_ns_max", 4 }, { "delay_ns", 4 }, { "", 4 }, { "packets_per_s", 8 }, { "longer", 8 }, { "shorter", 8 } } },
     [15] = { 16 + 15 * 8, COPY_LIST },
     [17] = { 4, { { "strategies_total", 1 }, { "strategy", 1 }, { "strategies_told", 1 }, { "", 1 } } },
+    [18] = { 48, { { "queue", 2 }, { "record_is_read", 1 }, { "", 1 }, { "", 4 }, { "record_exact", 8 }, { "record_inferred", 8 }, { "record_unreachable", 8 }, { "record_replaced", 8 }, { "record_refused", 8 } } },
 }
 
 -- The names in a reply to GET_STRATEGIES, each behind its length; how many were there.

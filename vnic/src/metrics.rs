@@ -324,7 +324,7 @@ const ADAPTIVE: [Plain<AdaptiveStats, u64>; 4] = [
 /// Name, help and label of a metric that a port has once per label value, and the counters by that value.
 type Labelled = (&'static str, &'static str, &'static str, fn(&PortStats) -> &Counts);
 
-const LABELLED: [Labelled; 13] = [
+const LABELLED: [Labelled; 14] = [
     (
         "port_rx_drops",
         "Frames for the guest that were dropped",
@@ -361,6 +361,12 @@ const LABELLED: [Labelled; 13] = [
     ("port_control_frames", "In-band control frames", "kind", |port| {
         &port.control
     }),
+    (
+        "port_host_state",
+        "How the guest's state was known when a watchdog or clock asked",
+        "by",
+        |port| &port.host_record,
+    ),
     ("port_multicast", "Multicast packets in the card", "event", |port| {
         &port.multicast
     }),

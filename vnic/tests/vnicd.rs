@@ -145,6 +145,12 @@ fn wrong_command_lines_and_configurations_exit_with_2() {
         ),
         (
             with_config(
+                r#"{"switches":[{"name":"s"}],"ports":[{"name":"a","switch":"s","listen":"/a","member_timeout_ns":1}]}"#,
+            ),
+            "member_timeout_ns must be 100000000 to 600000000000, not 1",
+        ),
+        (
+            with_config(
                 r#"{"switches":[{"name":"s"}],"ports":[{"name":"a","switch":"s","listen":"/a","link":{"to_guest":{"mtu":1}}}]}"#,
             ),
             "mtu of a link must be 68 to 9000, not 1",

@@ -9,13 +9,14 @@ use ether::{EtherType, Frame, MacAddr, Time};
 
 use super::{Card, ChangeError, UnknownQueue, timed::WATCHDOG_DELAY_SENTENCE};
 use crate::{
-    CoalescingChange, SteeringChange, SteeringError, SteeringTable, StrategyKind, TableChange, TableEntries, TimerKind,
+    CoalescingChange, HostRecordCounters, HostRecordPlace, SteeringChange, SteeringError, SteeringTable, StrategyKind,
+    TableChange, TableEntries, TimerKind,
     clock::TIMER_NS_MAX,
     coalescing::{DELAY_NS_MAX, FRAMES_MAX_MAX},
     control::{
         Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CONTROL_VERSION, CoalescingReport, ControlCounters,
-        CopyEngineReport, CounterReport, Decoded, Refusal, RefusalCode, Reject, Reply, Request, SteeringReport,
-        StrategyCode, StrategyNames, StrategySet, TimerReport, WatchdogReport, ability,
+        CopyEngineReport, CounterReport, Decoded, HostRecordReport, HostRecordRequest, Refusal, RefusalCode, Reject,
+        Reply, Request, SteeringReport, StrategyCode, StrategyNames, StrategySet, TimerReport, WatchdogReport, ability,
     },
     watchdog::WATCHDOG_DELAY_NS_MAX,
 };
@@ -37,6 +38,7 @@ impl Card {
     /// [`Card::take_group_request`].
     pub fn handle_control(&mut self, now: Time, frame: &[u8], reply: &mut [u8; CONTROL_FRAME_MAX]) -> usize {
         self.group_wishes.forget();
+        self.host_record_wish = None;
         let (src, id, operation, request) = match (Frame::new(frame).map(Frame::src), Request::decode(frame)) {
             (Some(src), Decoded::Request { id, operation, request }) => (src, id, operation, request),
             _ => {
@@ -55,6 +57,13 @@ impl Card {
         let answer = match request.and_then(|request| self.perform(now, src, request)) {
             // What concerns other members of a group is answered when they know it.
             Ok(_) if self.group_wishes.note_sender(src, id) => return 0,
+            // Whether the card reaches that memory its driver knows.
+            Ok(Reply::SetHostRecord(_)) => {
+                if let Some(wish) = &mut self.host_record_wish {
+                    (wish.guest, wish.id) = (src, id);
+                }
+                return 0;
+            }
             Ok(answer) => {
                 self.control_counters.served += 1;
                 answer
@@ -110,6 +119,27 @@ impl Card {
             Request::LeaveGroup { group } => Reply::LeaveGroup(self.wish(now, group, false)?),
             Request::GetGroups { after } => Reply::GetGroups(self.next_group_report(after)),
             Request::GetCopyEngine => Reply::GetCopyEngine(self.copy_engine_report()?),
+            Request::SetHostRecord { queue, place } => Reply::SetHostRecord(self.wish_host_record(queue, place)?),
+        })
+    }
+
+    /// Notes what the guest wants; the answer that counts comes later.
+    fn wish_host_record(
+        &mut self,
+        queue: u16,
+        place: Option<HostRecordPlace>,
+    ) -> Result<HostRecordReport, UnknownQueue> {
+        self.watchdog(queue)?;
+        self.host_record_wish = Some(HostRecordRequest {
+            queue,
+            place,
+            guest: MacAddr::default(),
+            id: 0,
+        });
+        Ok(HostRecordReport {
+            queue,
+            is_read: false,
+            counters: HostRecordCounters::default(),
         })
     }
 
@@ -128,7 +158,8 @@ impl Card {
             | ability::TIMERS
             | ability::GROUPS
             | ability::ADAPTIVE
-            | ability::STRATEGY_NAMES;
+            | ability::STRATEGY_NAMES
+            | ability::HOST_RECORD;
         if self.copy_engine().is_some() {
             bits |= ability::COPY_ENGINE;
         }

@@ -6,6 +6,7 @@
 mod copy_engine;
 mod counters;
 mod groups;
+mod host_record;
 mod rate_limit;
 mod reply;
 mod reports;
@@ -18,6 +19,7 @@ mod wire;
 pub use copy_engine::CopyEngineReport;
 pub use counters::ControlCounters;
 pub use groups::{GROUP_CHANGES_BURST, GROUP_CHANGES_PER_S, GroupRefusal, GroupRequest};
+pub use host_record::{HostRecordRefusal, HostRecordReport, HostRecordRequest};
 pub use reply::{Reply, ReplyError};
 pub use reports::{
     Abilities, AdaptiveReport, CoalescingReport, CounterReport, GroupReport, Refusal, RefusalCode, SteeringReport,

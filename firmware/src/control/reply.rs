@@ -8,8 +8,8 @@ use ether::{EtherType, Frame, MacAddr};
 
 use super::{
     Abilities, AdaptiveReport, CONTROL_FRAME_MAX, CoalescingReport, CopyEngineReport, CounterReport, Doorbell,
-    GroupReport, Refusal, SteeringReport, StrategyCode, StrategyNames, StrategySet, TimerReport, WatchdogReport,
-    groups, steering, timed,
+    GroupReport, HostRecordReport, Refusal, SteeringReport, StrategyCode, StrategyNames, StrategySet, TimerReport,
+    WatchdogReport, groups, host_record, steering, timed,
     wire::{BODY_MAX, Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
 use crate::{AdaptiveState, Coalescing, Histogram, Reason, RxCounts};
@@ -53,6 +53,8 @@ pub enum Reply {
     GetGroups(GroupReport),
     /// Answers [`Request::GetCopyEngine`](super::Request::GetCopyEngine).
     GetCopyEngine(CopyEngineReport),
+    /// Answers [`Request::SetHostRecord`](super::Request::SetHostRecord).
+    SetHostRecord(HostRecordReport),
     /// Answers a request that was not done, and says why.
     Refused(Refusal),
 }
@@ -107,6 +109,7 @@ impl Reply {
             Self::GetGroups(_) => (operation::GET_GROUPS, 0),
             Self::GetCopyEngine(_) => (operation::GET_COPY_ENGINE, 0),
             Self::GetStrategies(_) => (operation::GET_STRATEGIES, 0),
+            Self::SetHostRecord(_) => (operation::SET_HOST_RECORD, 0),
             Self::Refused(refusal) => (operation, refusal.code),
         };
         let mut writer = Writer::new(frame, dst, MacAddr::CARD, header(code | REPLY_BIT, id, status));
@@ -138,6 +141,7 @@ impl Reply {
             }
             Self::GetCopyEngine(report) => report.write(&mut writer),
             Self::GetStrategies(names) => names.write(&mut writer),
+            Self::SetHostRecord(report) => host_record::write_report(&mut writer, report),
             Self::Refused(refusal) => {
                 let text = refusal.reason.as_bytes();
                 writer.bytes(&text[..text.len().min(BODY_MAX)]);
@@ -186,6 +190,7 @@ impl Reply {
             operation::LEAVE_GROUP => groups::read_report(&mut reader).map(Self::LeaveGroup),
             operation::GET_GROUPS => groups::read_report(&mut reader).map(Self::GetGroups),
             operation::GET_COPY_ENGINE => CopyEngineReport::read(&mut reader).map(Self::GetCopyEngine),
+            operation::SET_HOST_RECORD => host_record::read_report(&mut reader).map(Self::SetHostRecord),
             operation::GET_STRATEGIES => StrategyNames::read(&mut reader)?.map(Self::GetStrategies),
             _ => return Err(ReplyError::UnknownOperation),
         };

@@ -32,6 +32,8 @@ pub mod ability {
     pub const COPY_ENGINE: u32 = 1 << 7;
     /// The card tells the names of its strategies.
     pub const STRATEGY_NAMES: u32 = 1 << 9;
+    /// The card reads the host's state from a record in its memory, where the host says so.
+    pub const HOST_RECORD: u32 = 1 << 10;
 }
 
 /// What a card can do.

@@ -5,10 +5,10 @@
 use ether::{EtherType, Frame, MacAddr};
 
 use super::{
-    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, StrategyCode, groups, steering, timed,
+    CONTROL_FRAME_MAX, CONTROL_VERSION, RefusalCode, StrategyCode, groups, host_record, steering, timed,
     wire::{Envelope, QUEUE_ALL, REPLY_BIT, Reader, STRATEGY_ALL, Writer, header, operation},
 };
-use crate::{CoalescingChange, SteeringChange, SteeringTable, TimerKind};
+use crate::{CoalescingChange, HostRecordPlace, SteeringChange, SteeringTable, TimerKind};
 
 /// What a guest asks of its card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +104,13 @@ pub enum Request {
     },
     /// What did the copy engine of a self-connected card do?
     GetCopyEngine,
+    /// Read the host's state from a record in its memory, or infer it from the rings again.
+    SetHostRecord {
+        /// Number of the receive queue.
+        queue: u16,
+        /// Where the record is; `None` = none.
+        place: Option<HostRecordPlace>,
+    },
 }
 
 /// Which settings a SET_COALESCING changes.
@@ -212,6 +219,7 @@ impl Request {
                 groups::write_request(&mut writer, number);
             }
             Self::GetCopyEngine => writer.u32(0),
+            Self::SetHostRecord { queue, place } => host_record::write_request(&mut writer, queue, place),
             Self::GetStrategies { first } => {
                 writer.u8(first.0);
                 writer.bytes(&[0; 3]);
@@ -238,6 +246,7 @@ impl Request {
             Self::GetGroups { .. } => operation::GET_GROUPS,
             Self::GetCopyEngine => operation::GET_COPY_ENGINE,
             Self::GetStrategies { .. } => operation::GET_STRATEGIES,
+            Self::SetHostRecord { .. } => operation::SET_HOST_RECORD,
         }
     }
 
@@ -303,6 +312,7 @@ fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
         | operation::DISARM_TIMER => 4,
         operation::SET_WATCHDOG | operation::ARM_TIMER => 8,
         operation::SET_COALESCING => 16,
+        operation::SET_HOST_RECORD => host_record::REQUEST_LEN,
         operation::SET_STEERING => steering::CHANGE_LEN,
         operation::JOIN_GROUP | operation::LEAVE_GROUP | operation::GET_GROUPS => 4,
         _ => {
@@ -329,6 +339,7 @@ fn decode_body(code: u8, body: &[u8]) -> Result<Request, Reject> {
             groups::read_request(code, &mut reader).ok_or(LENGTH)?
         }
         operation::GET_STRATEGIES => get_strategies(&mut reader).ok_or(LENGTH)?,
+        operation::SET_HOST_RECORD => host_record::read_request(&mut reader).ok_or(LENGTH)?,
         operation::GET_COPY_ENGINE => zero(reader.u32().ok_or(LENGTH)?, Request::GetCopyEngine),
         _ => get_counters(&mut reader).ok_or(LENGTH)?,
     }

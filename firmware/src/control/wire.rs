@@ -38,6 +38,7 @@ pub(crate) mod operation {
     pub(crate) const GET_GROUPS: u8 = 14;
     pub(crate) const GET_COPY_ENGINE: u8 = 15;
     pub(crate) const GET_STRATEGIES: u8 = 17;
+    pub(crate) const SET_HOST_RECORD: u8 = 18;
 }
 
 /// The common header without its constant parts.

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 
 use ether::{EtherType, MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, Card, CardConfig, Coalescing, CoalescingChange, PacketInfo, Reason, StrategyKind,
+    CONTROL_FRAME_MAX, Card, CardConfig, Coalescing, CoalescingChange, HostRecordCounters, HostRecordPlace, PacketInfo,
+    Reason, StrategyKind,
     coalescing::{DELAY_NS_MAX, FRAMES_MAX_MAX},
     control::{
         CONTROL_FRAME_MIN, CONTROL_REPLIES_BURST, CONTROL_REPLIES_PER_S, GROUP_CHANGES_BURST, GroupRefusal,
-        RefusalCode, Reply, ReplyError, Request, StrategyCode, StrategySet, ability,
+        HostRecordRefusal, HostRecordReport, RefusalCode, Reply, ReplyError, Request, StrategyCode, StrategySet,
+        ability,
     },
 };
 
@@ -88,6 +90,7 @@ fn hello_tells_version_and_abilities() {
             | ability::GROUPS
             | ability::ADAPTIVE
             | ability::STRATEGY_NAMES
+            | ability::HOST_RECORD
     );
     assert_eq!(abilities.strategies, StrategySet::all());
     assert!(
@@ -562,4 +565,69 @@ fn m_bv5_groups_are_joined_for_oneself_and_answered_when_the_others_know() {
     assert_eq!(wishes, GROUP_CHANGES_BURST);
     assert_eq!(ask(&mut nic, Request::JoinGroup { group: 8 }, 1_000_000_000), None);
     assert!(nic.take_group_request().is_some());
+}
+
+#[test]
+fn m_bv8_a_place_of_the_hosts_record_is_checked_and_answered_by_who_knows_the_memory() {
+    let mut nic = card(2);
+    let mut out = [0; CONTROL_FRAME_MAX];
+    let place = |address, key| Some(HostRecordPlace { address, key });
+    let request = |queue, place| Request::SetHostRecord { queue, place };
+    let mut answer = |nic: &mut Card, request| {
+        let len = nic.handle_control(t(0), &frame_of(request, 9), &mut out);
+        (len > 0).then(|| Reply::decode(&out[..len]).expect("a reply").1)
+    };
+    assert_eq!(answer(&mut nic, request(1, place(0x1_0000_0040, 7))), None, "not yet");
+    let wish = nic.take_host_record_request().expect("a wish");
+    assert_eq!(
+        (wish.queue, wish.place, wish.guest),
+        (1, place(0x1_0000_0040, 7), GUEST)
+    );
+    assert_eq!(nic.take_host_record_request(), None);
+    let counters = HostRecordCounters {
+        exact: 1 << 40,
+        inferred: 2,
+        unreachable: 3,
+        replaced: 4,
+        refused: 5,
+    };
+    let report = HostRecordReport {
+        queue: 1,
+        is_read: true,
+        counters,
+    };
+    let mut reply = [0; CONTROL_FRAME_MAX];
+    let len = nic.answer_host_record(wish, Ok(report), &mut reply);
+    assert_eq!(Reply::decode(&reply[..len]), Ok((9, Reply::SetHostRecord(report))));
+    for why in [
+        HostRecordRefusal::Misaligned,
+        HostRecordRefusal::Unreachable,
+        HostRecordRefusal::Key,
+    ] {
+        let len = nic.answer_host_record(wish, Err(why), &mut reply);
+        let Ok((9, Reply::Refused(refusal))) = Reply::decode(&reply[..len]) else {
+            panic!("not refused")
+        };
+        assert_eq!(
+            (refusal.code, &*refusal.reason),
+            (RefusalCode::Range.code(), why.sentence())
+        );
+    }
+    for (wrong, code) in [
+        (request(2, place(0x40, 7)), RefusalCode::Queue),
+        (request(0xffff, None), RefusalCode::Queue),
+        (request(0, place(0x44, 7)), RefusalCode::Range),
+        (request(0, place(0x40, 0)), RefusalCode::Reserved),
+    ] {
+        assert!(
+            matches!(answer(&mut nic, wrong), Some(Reply::Refused(refusal)) if refusal.code == code.code()),
+            "{wrong:?}"
+        );
+        assert_eq!(nic.take_host_record_request(), None, "{wrong:?}");
+    }
+    // A request that nobody took is not answered later in place of another one.
+    assert_eq!(answer(&mut nic, request(0, None)), None);
+    assert!(answer(&mut nic, Request::GetWatchdog { queue: None }).is_some());
+    assert_eq!(nic.take_host_record_request(), None);
+    assert_eq!(nic.control_counters().refused_for(RefusalCode::Range), 4);
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolero::check;
 use ether::MacAddr;
 use firmware::{
-    CONTROL_FRAME_MAX, CoalescingChange, SteeringChange, SteeringMode, SteeringTable, StrategyKind, TableChange,
-    TableEntries, TimerKind,
-    control::{GroupRefusal, RefusalCode, Reply, Request, StrategyCode},
+    CONTROL_FRAME_MAX, CoalescingChange, HostRecordPlace, SteeringChange, SteeringMode, SteeringTable, StrategyKind,
+    TableChange, TableEntries, TimerKind,
+    control::{GroupRefusal, HostRecordRefusal, RefusalCode, Reply, Request, StrategyCode},
 };
 
 use crate::{
@@ -31,7 +31,7 @@ impl Nearly<'_> {
     fn request(&mut self) -> Request {
         let queue = u16::from(self.byte() % 4);
         let some_queue = (queue != 3).then_some(queue);
-        match self.byte() % 13 {
+        match self.byte() % 14 {
             5 => Request::GetSteering {
                 table: self.table(),
                 first: u16::from_be_bytes([self.byte() % 2, self.byte()]),
@@ -59,6 +59,13 @@ impl Nearly<'_> {
             },
             1 => Request::GetCoalescing { queue },
             12 => Request::GetCopyEngine,
+            13 => Request::SetHostRecord {
+                queue,
+                place: some_queue.map(|_| HostRecordPlace {
+                    address: u64::from(self.byte()) * 32,
+                    key: u32::from(self.byte()) + 1,
+                }),
+            },
             2 => {
                 let fields = self.byte();
                 let delay_ns = u32::from_be_bytes([self.byte() % 128, self.byte(), self.byte(), self.byte()]);
@@ -145,6 +152,10 @@ fn fuzzed_requests_never_panic_and_always_get_a_reply_or_a_counted_reason() {
         if let Some(request) = nic.take_group_request() {
             assert_eq!((len, nic.control_counters().total()), (0, 0), "answered later");
             len = nic.answer_group(request, Err(GroupRefusal::Full), &mut out);
+        }
+        if let Some(request) = nic.take_host_record_request() {
+            assert_eq!((len, nic.control_counters().total()), (0, 0), "answered later");
+            len = nic.answer_host_record(request, Err(HostRecordRefusal::Unreachable), &mut out);
         }
         let counters = nic.control_counters();
         assert_eq!(counters.total(), 1, "counted once");

@@ -57,6 +57,10 @@ int lci_mcast_launch(int gid, void *pkt, int size);
 /* Takes what has arrived and calls lci_upcall for each packet. Returns how many there were. */
 int lci_poll(void);
 
+/* lci_poll has found nothing that the program waits for: a program that waits calls this before it polls again. If nothing has come for
+ * a while, it sleeps until a packet comes or a millisecond is over, because other programs, and other guests, may need the processor. */
+int lci_idle(void);
+
 /* Whether packets and timers interrupt the program: then lci_upcall is called in another thread. Each sets one word. Disabled at
  * first. After lci_intr_disable no upcall runs in another thread. */
 int lci_intr_disable(void);

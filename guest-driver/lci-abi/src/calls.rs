@@ -195,6 +195,14 @@ extern "C" fn lci_packet_free(packet: *mut c_void) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn lci_idle() -> c_int {
+    guarded(|| {
+        state::node()?.idle();
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn lci_timer_start(timer: c_int, ns: u64) -> c_int {
     guarded(|| {
         if state::node()?.start_timer(index(timer, "timer")?, Duration::from_nanos(ns)) {

@@ -81,11 +81,10 @@ fn finish(mut child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Runs a program at `count` nodes; all must succeed. Returns what node 0 prints.
-fn run(source: &str, count: usize, arguments: &[&str]) -> String {
+/// Runs a program at the nodes that have these interfaces; all must succeed. Returns what node 0 prints.
+fn run(source: &str, names: &[String], arguments: &[&str]) -> String {
     let out = tempfile::tempdir().unwrap();
     let program = compile(out.path(), source);
-    let names = bridged(count);
     let macs: Vec<_> = names.iter().map(|name| ethernet_address(name)).collect();
     let nodes = macs.join(",");
     let children: Vec<_> = names
@@ -113,6 +112,51 @@ fn ethernet_address(name: &str) -> String {
 #[test]
 fn m_bv1_a_ring_of_four_c_programs_gets_everything_right() {
     in_private_network_as_root("m_bv1_a_ring_of_four_c_programs_gets_everything_right", || {
-        assert_eq!(run("tests/c/ring.c", 4, &[]), "ring: all packets are right\n");
+        assert_eq!(run("tests/c/ring.c", &bridged(4), &[]), "ring: all packets are right\n");
     });
+}
+
+#[test]
+fn r_bv1_r_bv3_r_bv4_the_c_examples_are_right_at_four_nodes() {
+    in_private_network_as_root("r_bv1_r_bv3_r_bv4_the_c_examples_are_right_at_four_nodes", || {
+        let names = bridged(4);
+        for (program, arguments, result) in [
+            (
+                "ping_pong",
+                &["64", "200"][..],
+                "ping-pong of 64 bytes: right, half a round trip takes ",
+            ),
+            (
+                "broadcast",
+                &["1000", "100"],
+                "broadcast of 1000 bytes: right, answered by all after ",
+            ),
+            ("asp", &["60"], "shortest paths of 60 vertices: right, "),
+            ("qr", &["30"], "QR of 30 columns: right, "),
+            ("regions", &["100"], "16 regions: right, 400 additions in "),
+        ] {
+            let said = run(&format!("examples/{program}.c"), &names, arguments);
+            assert!(said.starts_with(result), "{program}: {said}");
+        }
+    });
+}
+
+#[test]
+fn the_manual_page_explains_every_call_of_the_header() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let header = fs::read_to_string(here.join("include/lci.h")).unwrap();
+    let page = fs::read_to_string(here.join("lci.3")).unwrap().replace("\\-", "-");
+    let mut calls = 0;
+    for line in header
+        .lines()
+        .filter(|line| line.ends_with(");") && !line.starts_with([' ', '/']))
+    {
+        let before = line.split('(').next().unwrap();
+        let call = before.rsplit([' ', '*']).next().unwrap();
+        // `lci_init` is this one with the program's upcall.
+        let call = if call == "lci_init_upcall" { "lci_init" } else { call };
+        assert!(page.contains(&format!("{call}(")), "{call}: {line}");
+        calls += 1;
+    }
+    assert!(calls >= 20, "{calls} calls");
 }

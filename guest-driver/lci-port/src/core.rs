@@ -6,7 +6,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -14,12 +14,21 @@ use ether::Time;
 use lci::{BufferId, Delivery, Engine, Event, HEAD_LEN_MAX, Transmit};
 use netif::{Netif, NetifError};
 
-use crate::{Lci, Packet, arena::Arena, clock, statistics::Interrupts};
+use crate::{
+    Lci, Packet,
+    arena::Arena,
+    clock,
+    host_state::HostState,
+    idle::{Idle, TAKEN_NS},
+    statistics::Interrupts,
+};
 
 /// Frames that one call takes from the port at most, so that it ends.
 const RECEIVE_MAX: usize = 256;
 /// Frames that go to the port in one call.
 const BURST: usize = 16;
+/// What the work on a frame takes at most, on a slow or emulated processor.
+const FRAME_NS: u64 = 20_000;
 const ZEROS: [u8; 60] = [0; 60];
 
 /// The program's function for packets.
@@ -34,7 +43,12 @@ pub(crate) struct Shared {
     /// The thread that delivers packets, by [`crate::node::thread_number`].
     pub(crate) deliverer: AtomicU64,
     pub(crate) flags: Flags,
+    /// What the card is told of this node, if the card looks after it.
+    pub(crate) state: Option<HostState>,
     pub(crate) interrupts: Interrupts,
+    pub(crate) idle: Idle,
+    /// Time of pumps that found frames.
+    pub(crate) busy_ns: AtomicU64,
     pub(crate) me: usize,
     pub(crate) size: usize,
 }
@@ -43,14 +57,40 @@ pub(crate) struct Shared {
 pub(crate) struct Flags {
     /// M-BV9: the program does not want to be interrupted.
     pub(crate) disabled: AtomicBool,
-    /// An interrupt came while it did not: it is to be told when it does.
+    /// An interrupt came, or packets were taken in one, while it did not: it is to be told when it does.
     pub(crate) parked: AtomicBool,
+    /// Packets may wait that who looked last could not deliver, because another thread was about to end its deliveries.
+    pub(crate) look_again: AtomicBool,
     /// What wakes the handler then.
     pub(crate) unpark: OwnedFd,
     /// Packets that were delivered.
     pub(crate) processed: AtomicU64,
     /// When the program looked at the clock last.
     pub(crate) polled_at: AtomicU64,
+}
+
+impl Flags {
+    /// Notes that the handler is to be woken when the program enables interrupts; false if it has done so meanwhile.
+    pub(crate) fn park(&self) -> bool {
+        self.parked.store(true, Ordering::SeqCst);
+        let is_disabled = self.disabled.load(Ordering::SeqCst);
+        if !is_disabled {
+            self.parked.store(false, Ordering::SeqCst);
+        }
+        is_disabled
+    }
+
+    /// Has the handler look for packets.
+    pub(crate) fn wake_handler(&self) {
+        // Full is as good as written: it is readable.
+        let _ = rustix::io::write(&self.unpark, &1u64.to_ne_bytes());
+    }
+
+    /// The handler was woken.
+    pub(crate) fn woken(&self) {
+        // It may have nothing: then the program enabled interrupts and disabled them again.
+        let _ = rustix::io::read(&self.unpark, &mut [0; 8]);
+    }
 }
 
 /// The engine and its port.
@@ -60,37 +100,44 @@ pub(crate) struct Core {
     /// Frames that the port had no room for.
     stalled: VecDeque<Vec<u8>>,
     pub(crate) events: VecDeque<Event>,
+    /// What the card is told of the engine's timers.
+    state: Option<HostState>,
     /// Why the port does not work any more.
     pub(crate) failure: Option<NetifError>,
 }
 
 impl Core {
-    pub(crate) fn new(engine: Engine, port: Box<dyn Netif + Send>) -> Self {
+    pub(crate) fn new(engine: Engine, port: Box<dyn Netif + Send>, state: Option<HostState>) -> Self {
         Self {
             engine,
             port,
             stalled: VecDeque::new(),
             events: VecDeque::new(),
+            state,
             failure: None,
         }
     }
 
-    /// Takes frames from the port, does what is due, and sends what is to be sent.
-    pub(crate) fn pump(&mut self, arena: &Arena, now: Time) {
-        if let Err(error) = self.try_pump(arena, now) {
+    /// Takes frames from the port, does what is due, and sends what is to be sent. Returns how many frames there were.
+    pub(crate) fn pump(&mut self, arena: &Arena, now: Time) -> u64 {
+        let mut frames = 0;
+        if let Err(error) = self.try_pump(arena, now, &mut frames) {
             self.failure.get_or_insert(error);
         }
+        self.tell_timers();
         while let Some(event) = self.engine.poll_event() {
             self.events.push_back(event);
         }
+        frames
     }
 
-    fn try_pump(&mut self, arena: &Arena, now: Time) -> Result<(), NetifError> {
+    fn try_pump(&mut self, arena: &Arena, now: Time, frames: &mut u64) -> Result<(), NetifError> {
         for _ in 0..RECEIVE_MAX {
             if !self.engine.can_receive() {
                 break;
             }
             let Some(frame) = self.port.poll_receive()? else { break };
+            *frames += 1;
             if let Some((buffer, start, end)) = self.engine.handle(now, frame).store {
                 // SAFETY: the engine has just taken this buffer for these bytes.
                 unsafe { arena.store(buffer, frame.get(start..end).unwrap_or_default()) };
@@ -100,6 +147,14 @@ impl Core {
             self.engine.handle_timeout(now);
         }
         self.transmit(arena, now)
+    }
+
+    /// Tells the card how many timers run.
+    #[inline]
+    pub(crate) fn tell_timers(&self) {
+        if let Some(state) = &self.state {
+            state.set_timers(self.engine.timers_running());
+        }
     }
 
     /// Sends what the engine has, as long as the port takes it.
@@ -174,10 +229,21 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pumps once, and returns the time at which it did.
-    pub(crate) fn pump(&self) -> Time {
+    /// Pumps once; returns the time at which it did, and how many frames there were.
+    pub(crate) fn pump(&self) -> (Time, u64) {
         let now = clock::now();
-        self.lock().pump(&self.arena, now);
-        now
+        if let Some(state) = &self.state {
+            state.polled(now);
+        }
+        let frames = self.lock().pump(&self.arena, now);
+        if frames > 0 {
+            self.idle.found();
+            let took_ns = clock::now().nanos_since(now);
+            // Longer ones were interrupted: the processor was another's meanwhile.
+            if took_ns < TAKEN_NS + frames * FRAME_NS {
+                self.busy_ns.fetch_add(took_ns, Ordering::Relaxed);
+            }
+        }
+        (now, frames)
     }
 }

@@ -8,6 +8,8 @@ mod arena;
 mod clock;
 mod core;
 mod error;
+mod host_state;
+mod idle;
 mod interrupt;
 mod node;
 mod options;
@@ -15,7 +17,7 @@ mod own_card;
 mod packet;
 mod statistics;
 
-pub use lci::{Event, GroupId, PACKET_LEN_MAX, Policy, RemovalReason};
+pub use lci::{Counter, Event, GroupId, PACKET_LEN_MAX, Policy, RemovalReason};
 
 pub use crate::{
     clock::now_ns,

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, PoisonError, TryLockError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
     thread,
     time::{Duration, Instant},
@@ -19,15 +19,14 @@ use crate::{
     arena::Arena,
     clock,
     core::{Core, Flags, Shared},
+    idle::Idle,
     interrupt::Handler,
-    own_card::OwnCard,
+    own_card::{OwnCard, Watched},
     statistics::Interrupts,
 };
 
 /// No thread has this number.
 const NO_THREAD: u64 = 0;
-/// Polls that find nothing before the processor is given to another thread.
-const SPINS: u32 = 200;
 /// How long a node that has finished waits for others that may not have heard of it.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -46,6 +45,8 @@ pub struct Lci {
     shared: Arc<Shared>,
     handler: Arc<Mutex<Option<Handler>>>,
     watchdog: (Duration, Duration),
+    /// Where the card does it.
+    watched: Option<Arc<Watched>>,
 }
 
 impl Lci {
@@ -57,10 +58,11 @@ impl Lci {
         if let Some(address) = CardAddress::of_interface(interface).map_err(NetifError::from)? {
             let mut card = OwnCard::open(address)?;
             let config = Self::config(card.mac(), nodes, options)?;
+            let watched = if options.by_card { card.watch(options)? } else { None };
             if let Some(group) = config.card_group() {
                 card.join(group, nodes.len(), options.ready_timeout)?;
             }
-            return Self::with(Box::new(card), config, options);
+            return Self::with(Box::new(card), config, options, Idle::new(None), watched);
         }
         let port = AfPacket::open(interface, EtherType::CARD_TO_CARD, &AfPacketOptions::default())?;
         Self::over(Box::new(port), nodes, options)
@@ -77,7 +79,11 @@ impl Lci {
             return Err(LciError::NeedsOwnCard { policy });
         }
         let config = Self::config(port.mac(), nodes, options)?;
-        Self::with(port, config, options)
+        let readable = port.as_fd().try_clone_to_owned().map_err(|source| LciError::System {
+            what: "copy a descriptor",
+            source,
+        })?;
+        Self::with(port, config, options, Idle::new(Some(readable)), None)
     }
 
     fn config(mac: MacAddr, nodes: &[MacAddr], options: &Options) -> Result<Config, LciError> {
@@ -97,7 +103,14 @@ impl Lci {
         })
     }
 
-    fn with(port: Box<dyn Netif + Send>, config: Config, options: &Options) -> Result<Self, LciError> {
+    fn with(
+        port: Box<dyn Netif + Send>,
+        config: Config,
+        options: &Options,
+        idle: Idle,
+        watched: Option<Watched>,
+    ) -> Result<Self, LciError> {
+        let state = watched.as_ref().map(|watched| watched.state.clone());
         let (me, size) = (config.me, config.nodes.len());
         let needed = HEAD_LEN_MAX - ether::ETHERNET_HEADER_LEN + PACKET_LEN_MAX;
         if port.mtu() < needed {
@@ -113,22 +126,27 @@ impl Lci {
             arena: Arena::new(engine.buffers()),
             me,
             size,
-            core: Mutex::new(Core::new(engine, port)),
+            core: Mutex::new(Core::new(engine, port, state.clone())),
             upcall: Mutex::new(None),
             deliverer: AtomicU64::new(NO_THREAD),
             flags: Flags {
                 disabled: AtomicBool::new(true),
                 parked: AtomicBool::new(false),
+                look_again: AtomicBool::new(false),
                 unpark,
                 processed: AtomicU64::new(0),
                 polled_at: AtomicU64::new(0),
             },
             interrupts: Interrupts::default(),
+            idle,
+            busy_ns: AtomicU64::new(0),
+            state,
         };
         let node = Self {
             shared: Arc::new(shared),
             handler: Arc::default(),
             watchdog: (options.watchdog, options.clock_period),
+            watched: watched.map(Arc::new),
         };
         node.await_ready(options.ready_timeout)?;
         Ok(node)
@@ -154,7 +172,7 @@ impl Lci {
                     seconds: timeout.as_secs(),
                 });
             }
-            thread::yield_now();
+            self.idle();
         }
     }
 
@@ -176,33 +194,60 @@ impl Lci {
     /// Sets the program's function for packets, which has each packet until it drops it. Until the function is set, packets wait.
     pub fn set_upcall(&self, upcall: impl FnMut(&Self, Packet) + Send + 'static) {
         *self.shared.upcall.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(upcall));
+        // Packets that an interrupt has taken before wait for it.
+        self.shared.flags.wake_handler();
     }
 
     /// Takes what has arrived, and calls the upcall for each packet. Returns how many there were. Within an upcall, or while another
     /// thread delivers packets, it moves frames and delivers none.
     pub fn poll(&self) -> usize {
-        let now = self.shared.pump();
+        let (now, _) = self.shared.pump();
         self.shared.flags.polled_at.store(now.as_nanos(), Ordering::Relaxed);
         self.deliver(false)
     }
 
     /// Calls the upcall for each packet that waits; in an interrupt only if the program still lets itself be interrupted.
+    ///
+    /// Whoever took a packet's frame from the port is the only one who is told of it, by the port or by a card. So no packet is left behind
+    /// here unless another call delivers it: that of the thread that has the upcall, or the handler's when interrupts are enabled again.
     pub(crate) fn deliver(&self, is_interrupt: bool) -> usize {
         let shared = &*self.shared;
         if shared.deliverer.load(Ordering::Relaxed) == thread_number() {
             return 0;
         }
+        let mut count = 0;
+        loop {
+            // Who has the upcall looks at this word after giving it back, and this thread at the upcall after setting the word. The
+            // fences order the two, so one of the threads sees the other.
+            shared.flags.look_again.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let Some(delivered) = self.try_deliver(is_interrupt) else {
+                return count;
+            };
+            count += delivered;
+            fence(Ordering::SeqCst);
+            if !shared.flags.look_again.load(Ordering::Relaxed) {
+                return count;
+            }
+        }
+    }
+
+    /// Delivers what there is; `None` if someone else has the upcall, there is none, or the program does not let itself be interrupted.
+    fn try_deliver(&self, is_interrupt: bool) -> Option<usize> {
+        let shared = &*self.shared;
         let mut slot = match shared.upcall.try_lock() {
             Ok(slot) => slot,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return 0,
+            Err(TryLockError::WouldBlock) => return None,
         };
-        let Some(upcall) = slot.as_mut() else { return 0 };
+        shared.flags.look_again.swap(false, Ordering::SeqCst);
+        let upcall = slot.as_mut()?;
         shared.deliverer.store(thread_number(), Ordering::SeqCst);
         let reset = ResetOnDrop(&shared.deliverer);
         // The program sets this word first and looks for a deliverer then, so one of the two sees the other.
-        if is_interrupt && shared.flags.disabled.load(Ordering::SeqCst) {
-            return 0;
+        if is_interrupt && shared.flags.disabled.load(Ordering::SeqCst) && shared.flags.park() {
+            Interrupts::count(&shared.interrupts.suppressed);
+            return None;
         }
         let mut count = 0;
         loop {
@@ -222,7 +267,7 @@ impl Lci {
             }
         }
         drop(reset);
-        count
+        Some(count)
     }
 
     /// Allocates a packet, if one is free.
@@ -238,23 +283,22 @@ impl Lci {
 
     /// Polls until `done` has something.
     pub fn wait_until<T>(&self, mut done: impl FnMut(&Self) -> Option<T>) -> T {
-        let mut spins = 0;
         loop {
             if let Some(value) = done(self) {
                 return value;
             }
-            if self.poll() > 0 {
-                spins = 0;
-            } else {
-                spins += 1;
-                if spins > SPINS {
-                    // Other nodes may need this processor.
-                    thread::yield_now();
-                } else {
-                    std::hint::spin_loop();
-                }
+            if self.poll() == 0 {
+                self.idle();
             }
         }
+    }
+
+    /// A poll has found nothing that the program waits for. If that has been so for a while, this sleeps until a frame comes, something
+    /// is due, or a millisecond is over: other programs, and other guests, may need this processor. A card that the program drives itself
+    /// has no interrupts; there a frame is found late by as long again as nothing had come before, at most.
+    pub fn idle(&self) {
+        let due = self.shared.lock().engine.poll_timeout();
+        self.shared.idle.rest(clock::now(), due);
     }
 
     /// Sends the first `size` bytes of a packet to node `destination`.
@@ -264,7 +308,16 @@ impl Lci {
     pub fn unicast(&self, destination: usize, packet: SendPacket, size: usize) -> Result<(), LciError> {
         self.launch(packet, |core, now, buffer| {
             core.engine.launch_unicast(now, destination, buffer, size)
-        })
+        })?;
+        // No port and no card tells of a packet to oneself, and the program may not poll. Within an upcall the packet is next.
+        let shared = &self.shared;
+        if destination == shared.me
+            && shared.deliverer.load(Ordering::Relaxed) != thread_number()
+            && !shared.flags.park()
+        {
+            shared.flags.wake_handler();
+        }
+        Ok(())
     }
 
     /// Sends the first `size` bytes of a packet to all other nodes.
@@ -297,6 +350,7 @@ impl Lci {
         if let Err(error) = sent {
             core.failure.get_or_insert(error);
         }
+        core.tell_timers();
         drop(core);
         packet.launched();
         Ok(())
@@ -340,17 +394,27 @@ impl Lci {
     /// Starts timer `timer` of the program, below 64: [`Event::Timer`] follows. False if there is no such timer.
     pub fn start_timer(&self, timer: usize, after: Duration) -> bool {
         let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-        self.shared.lock().engine.start_timer(clock::now(), timer, after_ns)
+        let mut core = self.shared.lock();
+        let is_one = core.engine.start_timer(clock::now(), timer, after_ns);
+        core.tell_timers();
+        is_one
     }
 
     /// Stops a timer of the program; false if it does not run.
     pub fn stop_timer(&self, timer: usize) -> bool {
-        self.shared.lock().engine.stop_timer(timer)
+        let mut core = self.shared.lock();
+        let did_run = core.engine.stop_timer(timer);
+        core.tell_timers();
+        did_run
     }
 
     /// The program does not want to be interrupted: sets one word (M-BV9). When it returns, no upcall runs in another thread.
     #[inline]
     pub fn disable_interrupts(&self) {
+        // The card first: where this thread loses the processor between the two, no interrupt comes that would find them disabled.
+        if let Some(state) = &self.shared.state {
+            state.set_interrupts(false);
+        }
         self.shared.flags.disabled.store(true, Ordering::SeqCst);
         let shared = &self.shared;
         while ![NO_THREAD, thread_number()].contains(&shared.deliverer.load(Ordering::SeqCst)) {
@@ -366,9 +430,11 @@ impl Lci {
     pub fn enable_interrupts(&self) -> Result<(), LciError> {
         let flags = &self.shared.flags;
         flags.disabled.store(false, Ordering::SeqCst);
+        if let Some(state) = &self.shared.state {
+            state.set_interrupts(true);
+        }
         if flags.parked.swap(false, Ordering::SeqCst) {
-            // An interrupt came meanwhile.
-            let _ = rustix::io::write(&flags.unpark, &1u64.to_ne_bytes());
+            flags.wake_handler();
         }
         self.start_handler()
     }
@@ -381,8 +447,9 @@ impl Lci {
                 // The handler must not keep itself alive.
                 handler: Arc::default(),
                 watchdog: self.watchdog,
+                watched: self.watched.clone(),
             };
-            *handler = Some(Handler::start(node, self.watchdog.0, self.watchdog.1)?);
+            *handler = Some(Handler::start(node, self.watchdog, self.watched.clone())?);
         }
         Ok(())
     }
@@ -398,6 +465,8 @@ impl Lci {
             engine: core.engine.counters().clone(),
             port: core.port.counters(),
             interrupts: self.shared.interrupts.read(),
+            busy: Duration::from_nanos(self.shared.busy_ns.load(Ordering::Relaxed)),
+            card_looks: self.watched.is_some(),
         }
     }
 

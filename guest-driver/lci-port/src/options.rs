@@ -15,6 +15,10 @@ pub struct Options {
     pub timing: Timing,
     /// Limits of the engine.
     pub limits: Limits,
+    /// A card of the node's own looks after it: its watchdog and its clock read the node's state from memory, and it interrupts. Otherwise
+    /// a thread stands in for it, which looks at the port again and again. Off by default: where `vnicd` is restarted while an
+    /// interrupt is under way, QEMU has the card interrupt nobody from then on.
+    pub by_card: bool,
     /// How long to wait for all nodes.
     pub ready_timeout: Duration,
     /// M-BV8 on the host, for cards without a watchdog of their own: after a frame has arrived, the program has this time to poll
@@ -31,6 +35,7 @@ impl Default for Options {
             policy: Policy::Host,
             timing: Timing::default(),
             limits: Limits::default(),
+            by_card: false,
             ready_timeout: Duration::from_secs(30),
             watchdog: Duration::from_micros(100),
             clock_period: Duration::from_micros(500),

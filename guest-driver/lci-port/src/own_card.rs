@@ -10,18 +10,24 @@ use std::{
 
 use ether::{EtherType, MacAddr};
 use firmware::{
-    control::{GroupReport, Request},
+    HostRecordPlace, TimerKind,
+    control::{GroupReport, HostRecordReport, Request, TimerReport, WatchdogReport, ability},
+    host_record::field,
     multicast::RELIABLE_GROUP_MIN,
 };
 use netif::{
     Interest, Netif, NetifCounters, NetifError, VirtioPort, Wake,
-    virtio::{Card, CardAddress},
+    virtio::{Card, CardAddress, Interrupts, VirtioError},
 };
 use rustix::event::{EventfdFlags, eventfd};
 use weft_card_control::{CardError, ask};
 
-use crate::LciError;
+use crate::{LciError, Options, clock, host_state::HostState};
 
+/// The only queue pair.
+const PAIR: u16 = 0;
+/// The card's timer for the soft timers of the node.
+const CLOCK: u16 = 0;
 /// How long to wait before asking again who has joined.
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -29,28 +35,94 @@ const ASK_AGAIN: Duration = Duration::from_millis(5);
 pub(crate) struct OwnCard {
     // Before the card is reset.
     port: VirtioPort,
-    _card: Card,
+    card: Card,
+}
+
+/// How the card looks after its node: it interrupts a program that does not poll, knowing its state exactly.
+pub(crate) struct Watched {
+    pub(crate) state: HostState,
+    pub(crate) interrupts: Interrupts,
 }
 
 impl OwnCard {
     /// Takes the card.
     pub(crate) fn open(address: CardAddress) -> Result<Self, NetifError> {
         let card = Card::open(address, 1, &[])?;
-        let port = VirtioPort::from_prepared(card.prepare(0)?, EtherType::CARD_TO_CARD)?;
-        Ok(Self { port, _card: card })
+        let port = VirtioPort::from_prepared(card.prepare(PAIR)?, EtherType::CARD_TO_CARD)?;
+        Ok(Self { port, card })
+    }
+
+    /// Has the card look after this node: it reads the node's state from the port's memory, and has a watchdog and a clock as `options`
+    /// say, or the next that it allows. `None` where the card knows nothing of such a state, or has no interrupts.
+    pub(crate) fn watch(&mut self, options: &Options) -> Result<Option<Watched>, LciError> {
+        let interrupts = match self.card.interrupts(PAIR) {
+            Ok(interrupts) => interrupts,
+            Err(VirtioError::NoInterrupts { .. }) => return Ok(None),
+            Err(error) => return Err(NetifError::from(error).into()),
+        };
+        let address = self.card.told_address(PAIR);
+        self.port.also_receive(Some(EtherType::CARD_CONTROL));
+        let state = watch(&mut self.port, address, options);
+        self.port.also_receive(None);
+        Ok(state?.map(|state| Watched { state, interrupts }))
     }
 
     /// Makes the card a member of `group`, and of no other reliable one, and waits until it has `members`.
     pub(crate) fn join(&mut self, group: u16, members: usize, timeout: Duration) -> Result<(), LciError> {
         self.port.also_receive(Some(EtherType::CARD_CONTROL));
-        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| LciError::System {
-            what: "make an event descriptor",
-            source: error.into(),
-        })?;
+        let stop = never()?;
         let joined = join(&mut self.port, &stop, group, members, timeout);
         self.port.also_receive(None);
         joined
     }
+}
+
+/// A descriptor that never becomes readable.
+fn never() -> Result<OwnedFd, LciError> {
+    eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| LciError::System {
+        what: "make an event descriptor",
+        source: error.into(),
+    })
+}
+
+fn watch(port: &mut VirtioPort, address: u64, options: &Options) -> Result<Option<HostState>, LciError> {
+    let stop = never()?;
+    let able = match weft_card_control::Card::new(port, stop.as_fd()).hello() {
+        Ok(abilities) => abilities.bits,
+        // An ordinary card.
+        Err(CardError::NoAnswer) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let needed = ability::HOST_RECORD | ability::WATCHDOG | ability::TIMERS;
+    if able & needed != needed {
+        return Ok(None);
+    }
+    // Another one at each start, so that what the last program left is not taken for this one's.
+    let key = (clock::now().as_nanos() as u32 ^ std::process::id().rotate_left(16)) | 1;
+    let state = HostState::new(port.told(field::PROCESSED), key);
+    let mut card = weft_card_control::Card::new(port, stop.as_fd());
+    let place = Some(HostRecordPlace { address, key });
+    let _: HostRecordReport = ask!(card, &Request::SetHostRecord { queue: PAIR, place }, SetHostRecord)?;
+    let queue = Some(PAIR);
+    let allowed: WatchdogReport = ask!(card, &Request::GetWatchdog { queue }, GetWatchdog)?;
+    let delay_ns = within(options.watchdog, allowed.delay_ns_min, allowed.delay_ns_max);
+    let _: WatchdogReport = ask!(card, &Request::SetWatchdog { queue, delay_ns }, SetWatchdog)?;
+    let allowed: TimerReport = ask!(card, &Request::DisarmTimer { timer: Some(CLOCK) }, DisarmTimer)?;
+    let time_ns = within(options.clock_period, allowed.shortest_ns, allowed.longest_ns);
+    if time_ns != 0 {
+        let (timer, kind) = (CLOCK, TimerKind::Clock);
+        let _: TimerReport = ask!(card, &Request::ArmTimer { timer, kind, time_ns }, ArmTimer)?;
+    }
+    Ok(Some(state))
+}
+
+/// The next time that the card allows; none stays none.
+fn within(wanted: Duration, min_ns: u32, max_ns: u32) -> u64 {
+    let wanted_ns = u64::try_from(wanted.as_nanos()).unwrap_or(u64::MAX);
+    if wanted_ns == 0 {
+        return 0;
+    }
+    wanted_ns.max(min_ns.into()).min(max_ns.into())
 }
 
 fn join(port: &mut VirtioPort, stop: &OwnedFd, group: u16, members: usize, timeout: Duration) -> Result<(), LciError> {

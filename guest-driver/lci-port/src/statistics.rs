@@ -1,6 +1,9 @@
 //! What a node counted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use lci::Counters;
 use netif::NetifCounters;
@@ -8,7 +11,7 @@ use netif::NetifCounters;
 /// Interrupts of a node, and what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterruptCounters {
-    /// Frames arrived while none had before, or a timer's time came.
+    /// Frames arrived while none had before, or a timer's time came; of a card that looks after the node, its interrupts.
     pub arrived: u64,
     /// Not delivered, because the program had polled meanwhile (M-BV8).
     pub cancelled: u64,
@@ -56,4 +59,9 @@ pub struct Statistics {
     pub port: NetifCounters,
     /// Of the interrupts.
     pub interrupts: InterruptCounters,
+    /// Time of the library's work on frames that came, what it passed on to others included and the program's upcalls not: polls
+    /// that found nothing, waiting, and polls during which the processor was taken away are not in it.
+    pub busy: Duration,
+    /// Interrupts are those of a card that knows this node's state exactly; otherwise a thread stands in for its watchdog and clock.
+    pub card_looks: bool,
 }

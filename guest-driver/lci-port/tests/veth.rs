@@ -16,6 +16,7 @@ use ether::{EtherType, MacAddr};
 use lci::Counter;
 use lci_port::{Event, GroupId, Lci, LciError, Options, Packet};
 use netif::{AfPacket, AfPacketOptions, Interest, Interface, Netif, NetifCounters, NetifError, Wake};
+use rustix::time::{ClockId, clock_gettime};
 use weft_guest_driver_testkit::{bridged, in_private_network_as_root};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -379,4 +380,21 @@ fn a_node_that_is_not_there_and_interfaces_that_do_not_fit_are_named() {
             assert!(open(&macs).contains("raise its MTU"), "{}", open(&macs));
         },
     );
+}
+
+#[test]
+fn a_node_that_waits_leaves_the_processor_to_others() {
+    in_private_network_as_root("a_node_that_waits_leaves_the_processor_to_others", || {
+        run(2, 0, Options::default(), |node| {
+            let used = || {
+                let now = clock_gettime(ClockId::ThreadCPUTime);
+                Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+            };
+            let (start, before) = (Instant::now(), used());
+            let wait = Duration::from_millis(500);
+            node.wait_until(|_| (start.elapsed() >= wait).then_some(()));
+            let took = used() - before;
+            assert!(took < wait / 2, "{took:?} of {wait:?}");
+        });
+    });
 }

@@ -18,7 +18,7 @@ pub struct Outcome {
     pub stream_ns: u64,
 }
 
-fn message(round: u64, length: usize) -> Vec<u8> {
+pub(crate) fn message(round: u64, length: usize) -> Vec<u8> {
     (0..length)
         .map(|at| (at as u64 ^ round.wrapping_mul(131)) as u8)
         .collect()

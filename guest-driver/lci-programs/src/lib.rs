@@ -3,8 +3,10 @@
 //! Every program is an `async` function. Live, a node's future never waits: what waits polls its port ([`live`]). A simulator can
 //! implement the trait over virtual time and run the same programs.
 
+pub mod absent;
 pub mod asp;
 pub mod broadcast;
+pub mod cli;
 pub mod kernels;
 pub mod live;
 pub mod messages;
@@ -13,5 +15,6 @@ pub mod numbers;
 pub mod ping_pong;
 pub mod qr;
 pub mod region;
+pub mod report;
 
 pub use node::{Node, ProgramError, Target};

@@ -3,28 +3,31 @@
 use std::{
     future::Future,
     pin::pin,
-    sync::atomic::{AtomicU32, Ordering},
     task::{Context, Poll, Waker},
 };
 
 use lci_port::{Event, GroupId, Lci, LciError, RemovalReason};
 
-use crate::node::{Arrival, Node, Outlet, ProgramError, Target, Upcall};
-
-/// Polls that find nothing before the processor is given to another thread.
-const SPINS: u32 = 200;
+use crate::node::{Arrival, Node, Outlet, PATIENCE_NS, ProgramError, Target, Upcall};
 
 /// A live node.
 pub struct Live {
     lci: Lci,
-    idle: AtomicU32,
+    patience_ns: u64,
 }
 
 impl Live {
     /// The trait over `lci`.
     pub fn new(lci: Lci) -> Self {
-        let idle = AtomicU32::new(0);
-        Self { lci, idle }
+        Self {
+            lci,
+            patience_ns: PATIENCE_NS,
+        }
+    }
+
+    /// Sets another limit on waiting for what must happen.
+    pub fn with_patience(self, patience_ns: u64) -> Self {
+        Self { patience_ns, ..self }
     }
 
     /// The node below.
@@ -73,6 +76,10 @@ impl Node for Live {
         self.lci.size()
     }
 
+    fn patience_ns(&self) -> u64 {
+        self.patience_ns
+    }
+
     fn now_ns(&self) -> u64 {
         lci_port::now_ns()
     }
@@ -101,7 +108,6 @@ impl Node for Live {
     fn poll(&self) -> Result<usize, ProgramError> {
         let count = self.lci.poll();
         if count > 0 {
-            self.idle.store(0, Ordering::Relaxed);
             return Ok(count);
         }
         if let Some(error) = self.lci.take_failure() {
@@ -115,12 +121,7 @@ impl Node for Live {
     }
 
     async fn idle(&self) {
-        if self.idle.fetch_add(1, Ordering::Relaxed) < SPINS {
-            std::hint::spin_loop();
-        } else {
-            // Other nodes may need this processor.
-            std::thread::yield_now();
-        }
+        self.lci.idle();
     }
 
     async fn compute(&self, _ns: u64) {}

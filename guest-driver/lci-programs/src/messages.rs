@@ -38,6 +38,12 @@ impl Forwarding {
         ("binomial", Self::MessagesBinomial),
     ];
 
+    /// The name that users know.
+    pub fn name(self) -> &'static str {
+        let known = Self::ALL.iter().find(|(_, known)| *known == self);
+        known.map_or("", |(name, _)| name)
+    }
+
     /// The places below `place` in a tree of `size` places.
     fn children(self, size: usize, place: usize) -> Vec<usize> {
         match self {

@@ -83,6 +83,11 @@ pub trait Node {
     /// Nanoseconds of the node's clock.
     fn now_ns(&self) -> u64;
 
+    /// How long the program waits for something that must happen.
+    fn patience_ns(&self) -> u64 {
+        PATIENCE_NS
+    }
+
     /// Sets the function for packets. Packets that came before wait for it.
     fn set_upcall(&self, upcall: Upcall);
 
@@ -117,19 +122,19 @@ pub trait Node {
     async fn create_group(&self, members: &[usize]) -> Result<GroupId, ProgramError>;
 }
 
-/// How long a program waits for something that must happen.
+/// How long a program waits for something that must happen, unless it is told otherwise.
 pub const PATIENCE_NS: u64 = 60_000_000_000;
 
 /// Polls until `done` has something.
 ///
 /// # Errors
-/// [`ProgramError`] of the node, or if nothing arrives for [`PATIENCE_NS`].
+/// [`ProgramError`] of the node, or if nothing arrives for [`Node::patience_ns`].
 pub async fn wait_until<N: Node, T>(
     node: &N,
     what: &'static str,
     done: impl FnMut() -> Option<T>,
 ) -> Result<T, ProgramError> {
-    wait_for(node, what, PATIENCE_NS, done).await
+    wait_for(node, what, node.patience_ns(), done).await
 }
 
 /// Polls until `done` has something, with a limit of its own.

@@ -13,14 +13,26 @@ use ether::Time;
 pub(crate) struct Deadlines {
     at: Box<[Time]>,
     next: Time,
+    /// The keys that are counted, and how many of them have a deadline.
+    counted: Box<[bool]>,
+    running: u32,
 }
 
 impl Deadlines {
-    pub(crate) fn new(keys: usize) -> Self {
+    /// None of `keys` keys has a deadline; those of which `is_counted` says so are counted when they have one.
+    pub(crate) fn new(keys: usize, is_counted: impl Fn(usize) -> bool) -> Self {
         Self {
             at: vec![Time::MAX; keys].into(),
             next: Time::MAX,
+            counted: (0..keys).map(is_counted).collect(),
+            running: 0,
         }
+    }
+
+    /// Counted keys that have a deadline.
+    #[inline]
+    pub(crate) fn running(&self) -> u32 {
+        self.running
     }
 
     /// No key is due before this.
@@ -38,6 +50,7 @@ impl Deadlines {
     /// Makes `key` due at `at`, and at no other time.
     #[inline]
     pub(crate) fn set(&mut self, key: usize, at: Time) {
+        self.running += u32::from(self.counted[key] && !self.is_set(key));
         self.at[key] = at;
         self.next = self.next.min(at);
     }
@@ -45,6 +58,7 @@ impl Deadlines {
     /// Forgets the deadline of a key.
     #[inline]
     pub(crate) fn cancel(&mut self, key: usize) {
+        self.running -= u32::from(self.counted[key] && self.is_set(key));
         self.at[key] = Time::MAX;
     }
 
@@ -58,7 +72,7 @@ impl Deadlines {
         if at > now {
             return None;
         }
-        self.at[key] = Time::MAX;
+        self.cancel(key);
         Some(key)
     }
 }
@@ -70,13 +84,17 @@ mod tests {
     #[test]
     fn keys_come_out_in_the_order_of_their_deadlines() {
         let at = Time::from_nanos;
-        let mut deadlines = Deadlines::new(5);
+        let mut deadlines = Deadlines::new(5, |key| key != 1);
         assert_eq!((deadlines.next(), deadlines.pop_due(at(9))), (Time::MAX, None));
         for (key, ns) in [(0, 30), (1, 10), (2, 20), (3, 5)] {
             deadlines.set(key, at(ns));
         }
+        assert_eq!(deadlines.running(), 3);
         deadlines.cancel(3);
         deadlines.set(1, at(25));
+        deadlines.set(2, at(20));
+        deadlines.cancel(4);
+        assert_eq!(deadlines.running(), 2);
         assert!(deadlines.is_set(1) && !deadlines.is_set(3));
         assert_eq!((deadlines.next(), deadlines.pop_due(at(19))), (at(5), None));
         assert_eq!(deadlines.next(), at(20));
@@ -84,6 +102,6 @@ mod tests {
             [(); 4].map(|()| deadlines.pop_due(at(40))),
             [Some(2), Some(1), Some(0), None]
         );
-        assert_eq!(deadlines.next(), Time::MAX);
+        assert_eq!((deadlines.next(), deadlines.running()), (Time::MAX, 0));
     }
 }

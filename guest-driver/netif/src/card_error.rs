@@ -42,6 +42,12 @@ pub enum VirtioError {
         /// The driver.
         driver: Option<String>,
     },
+    /// The card has no line for interrupts.
+    #[error("the card {address} has no interrupts")]
+    NoInterrupts {
+        /// Its address.
+        address: CardAddress,
+    },
     /// Another process drives the card.
     #[error("another program drives the card {address} already; end it first")]
     InUse {

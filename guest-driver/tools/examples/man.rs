@@ -9,6 +9,7 @@ use std::{
 use anyhow::Context;
 use clap::{Arg, Command, CommandFactory};
 use clap_mangen::Man;
+use lci_programs::cli as lci_program;
 use tools::{board, copies, info, nicctl, perf};
 
 fn main() -> anyhow::Result<()> {
@@ -29,6 +30,7 @@ pub fn write_pages(folder: &Path) -> anyhow::Result<()> {
         board::tune::Arguments::command(),
         copies::Arguments::command(),
         info::Arguments::command(),
+        lci_program::Arguments::command(),
         nicctl::Arguments::command(),
         perf::Arguments::command(),
     ];

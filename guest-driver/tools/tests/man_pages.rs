@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
+use clap::CommandFactory;
+
 #[path = "../examples/man.rs"]
 #[expect(dead_code, reason = "the example's own `main`")]
 mod man;
@@ -93,6 +95,32 @@ fn every_command_of_nicctl_has_a_man_page() {
     for name in commands {
         let page = folder.path().join(format!("nicctl-{name}.1"));
         assert!(page.exists(), "nicctl {name} has no man page");
+    }
+}
+
+#[test]
+fn lci_program_and_each_of_its_programs_have_a_man_page() {
+    let folder = tempfile::tempdir().unwrap();
+    man::write_pages(folder.path()).unwrap();
+    let mut command = lci_programs::cli::Arguments::command();
+    let help = command.render_long_help().to_string();
+    let page = |name: &str| {
+        let path = folder.path().join(format!("{name}.1"));
+        fs::read_to_string(path).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let own = page("lci_program").replace("\\-", "-");
+    assert!(options_of(&help).contains("--json"), "{help}");
+    for option in options_of(&help) {
+        assert!(own.contains(option), "{option} is not in {own}");
+    }
+    let programs = command.get_subcommands().map(clap::Command::get_name);
+    let programs: Vec<_> = programs.filter(|name| *name != "help").collect();
+    assert!(programs.len() >= 8, "{programs:?}");
+    for program in programs {
+        assert!(
+            page(&format!("lci_program-{program}")).contains("SYNOPSIS"),
+            "{program}"
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! `weft bench card`: MX messages over a card that programs drive themselves, over the kernel's card, and TCP, in turns.
 
 mod guests;
+mod lci;
 mod plan;
 mod report;
 
@@ -15,9 +16,9 @@ use anyhow::{Context, Result};
 use self::{guests::Guests, report::Conditions};
 use crate::{
     accel::AccelChoice,
-    harness::{Cell, Record, Sample, Scenario, Stop, Turn, conclude, others::Times, run},
+    harness::{self, Cell, Record, Sample, Scenario, Stop, Turn, conclude, others::Times, run},
     lab::Lab,
-    report::{file::OutFile, progress::Progress},
+    report::{chart::BarChart, file::OutFile, progress::Progress},
     supervisor::Supervisor,
     supervisor_client::client::Client,
 };
@@ -31,16 +32,74 @@ pub(crate) struct Options {
     pub rounds: u32,
     /// File for a chart.
     pub chart: Option<PathBuf>,
+    /// What is compared; everything if there is nothing.
+    pub only: Option<Part>,
     /// How the guests run.
     pub accel: AccelChoice,
     /// How long a booting node may show no sign of life.
     pub boot_timeout: Duration,
 }
 
-/// Measures in a lab that is started and ended here, prints the result, and returns whether the bars are met.
+/// A part of the comparison, which has a lab of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// MX messages and copies, against the kernel.
+    Mx,
+    /// Programs over LCI, with multicast in the card and without.
+    Lci,
+}
+
+/// Measures in labs that are started and ended here, prints the result, and returns whether the bars are met.
 pub(crate) fn compare(options: &Options, json: bool) -> Result<bool> {
-    let lab = Lab::parse(LAB, "lab.toml", "bench-card", Path::new("/"))?;
     options.chart.as_deref().map_or(Ok(()), OutFile::check)?;
+    let rounds = options.rounds;
+    let wants = |part| options.only.is_none_or(|only| only == part);
+    let mut record = None;
+    if wants(Part::Mx) {
+        record = Some(in_lab(LAB, "bench-card", options, move |client| {
+            measure(client, rounds)
+        })?);
+    }
+    let mut lci = None;
+    if wants(Part::Lci) {
+        let measure = move |client| lci::measure(client, rounds);
+        lci = Some(in_lab(&lci::lab_file(), "bench-lci", options, measure)?);
+    }
+    match (record, lci) {
+        (Some((record, conditions)), None) => {
+            draw(options, || report::chart(&record, &conditions))?;
+            conclude(&record, report::report(&record, &conditions), json)
+        }
+        (None, Some((record, conditions))) => {
+            draw(options, || lci::chart(&record))?;
+            conclude(&record, lci::report(&record, &conditions), json)
+        }
+        (Some((record, conditions)), Some((of_lci, conditions_of_lci))) => {
+            draw(options, || {
+                let mut chart = report::chart(&record, &conditions);
+                chart.groups.extend(lci::groups(&of_lci));
+                chart
+            })?;
+            let mut report = report::report(&record, &conditions);
+            let more = lci::report(&of_lci, &conditions_of_lci);
+            report.text += &more.text;
+            report
+                .conditions
+                .insert("lci".to_owned(), harness::json(&of_lci, more.conditions));
+            Ok(conclude(&record, report, json)? && of_lci.all_met())
+        }
+        (None, None) => Ok(true),
+    }
+}
+
+/// Starts a lab, measures in it and ends it.
+fn in_lab<T: Send + 'static>(
+    file: &str,
+    name: &str,
+    options: &Options,
+    measure: impl FnOnce(Client) -> Result<T> + Send + 'static,
+) -> Result<(T, Conditions)> {
+    let lab = Lab::parse(file, "lab.toml", name, Path::new("/"))?;
     let progress = Progress::new(0);
     let means = crate::prepare::means(&lab, options.accel, &progress)?;
     let conditions = Conditions {
@@ -49,24 +108,27 @@ pub(crate) fn compare(options: &Options, json: bool) -> Result<bool> {
     };
     // Until here Ctrl-C ends the process immediately; from here on everything that was made is removed.
     let supervisor = Supervisor::start(lab, means, None)?;
-    let rounds = options.rounds;
     let measured = supervisor
-        .wait_up(options.boot_timeout, |_| progress.say("booting two guests"))
+        .wait_up(options.boot_timeout, |_| progress.say("booting guests"))
         .and_then(|_| {
             progress.finish();
             // A signal ends the lab, and with it whatever waits for a guest.
-            supervisor.run_beside(move |client| measure(client, rounds))
+            supervisor.run_beside(measure)
         });
     let stopped = supervisor.stop();
-    let record = measured?;
+    let measured = measured?;
     stopped?;
-    if let Some(path) = &options.chart {
-        let svg = report::chart(&record, &conditions).svg()?;
-        let mut file = OutFile::open(path)?;
-        file.writer()?.write_all(svg.as_bytes())?;
-        file.keep();
-    }
-    conclude(&record, report::report(&record, &conditions), json)
+    Ok((measured, conditions))
+}
+
+/// Draws the chart, if one is wanted.
+fn draw(options: &Options, chart: impl FnOnce() -> BarChart) -> Result<()> {
+    let Some(path) = &options.chart else { return Ok(()) };
+    let svg = chart().svg()?;
+    let mut file = OutFile::open(path)?;
+    file.writer()?.write_all(svg.as_bytes())?;
+    file.keep();
+    Ok(())
 }
 
 /// Runs all rounds.

@@ -21,6 +21,7 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 
 pub use bar::{Bar, Limit, Weight};
+pub use json::json;
 pub use plan::{Cell, Measurement, Pairing, Plan, Turn, Unit};
 pub use record::{Record, Sample};
 pub use rounds::{Scenario, run};
@@ -39,7 +40,7 @@ pub struct Report {
 /// Prints the result and returns whether every bar that the exit status depends on is met.
 pub fn conclude(record: &Record, report: Report, as_json: bool) -> Result<bool> {
     if as_json {
-        print_json(&json::json(record, report.conditions))?;
+        print_json(&json(record, report.conditions))?;
     } else {
         write!(io::stdout().lock(), "{}", report.text).context("cannot print the table")?;
     }

@@ -365,6 +365,10 @@ pub struct NicFile {
     /// It has no IP address, and by default five queue pairs: one for `omxd`, and one for each open endpoint.
     #[schemars(with = "Option<Bypass>")]
     pub bypass: Option<Spanned<Bypass>>,
+    /// How long a card of a reliable multicast group, or its guest, may take nothing before this card removes it and tells the others
+    /// (100 ms to 10 min; default 10 s). Programs over LCI-ni and LCI-mixed use such groups.
+    #[schemars(with = "Option<Span>")]
+    pub member_timeout: Option<Spanned<Span>>,
     /// When the card interrupts its guest.
     pub coalescing: Option<CoalescingFile>,
     /// The modelled DMA engine.

@@ -141,6 +141,9 @@ pub struct Nic {
     pub offloads: bool,
     /// Whether it is connected to itself, as a copy engine, and to no switch.
     pub loopback: bool,
+    /// How long a member of its reliable multicast groups may take nothing before the card removes it.
+    #[serde(default = "settings::member_timeout_by_default")]
+    pub member_timeout_ns: u64,
     /// How programs of the guest reach the card, if they drive it themselves.
     #[serde(default)]
     pub bypass: Option<Bypass>,

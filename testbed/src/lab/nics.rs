@@ -111,6 +111,7 @@ impl Nics<'_> {
             mtu,
             offloads: nic.offloads.or(defaults.nic.offloads).unwrap_or(true),
             loopback,
+            member_timeout_ns: settings::member_timeout(nic, problems),
             bypass: nic.bypass.as_ref().map(|bypass| *bypass.get_ref()),
             coalescing: settings::coalescing(&coalescing, queue_pairs, problems),
             dma: settings::dma(&[defaults.nic.dma.as_ref(), nic.dma.as_ref()], problems),

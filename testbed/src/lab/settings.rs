@@ -11,7 +11,8 @@ use super::{
     units::Span,
 };
 use vnicd_protocol::{
-    CoalescingSettings, DmaSettings, LinkChange, LinkSettings, MisorderSettings, QueueTable, SteeringSettings,
+    CoalescingSettings, DmaSettings, LinkChange, LinkSettings, MEMBER_TIMEOUT_NS_MAX, MEMBER_TIMEOUT_NS_MIN,
+    MisorderSettings, QueueTable, SteeringSettings,
 };
 
 /// Longest coalescing delay and DMA set-up time: a guest's TCP gives up on a slower card.
@@ -54,6 +55,24 @@ pub(super) fn loopback(nic: &NicFile, queue_pairs: u16, problems: &mut Problems)
         problems.add(on.span(), message, "leave out loopback, or switch");
     }
     true
+}
+
+/// Returns how long a member of the card's reliable groups may take nothing.
+pub(super) fn member_timeout(nic: &NicFile, problems: &mut Problems) -> u64 {
+    let Some(timeout) = &nic.member_timeout else {
+        return member_timeout_by_default();
+    };
+    let (span, min) = (*timeout.get_ref(), Span(MEMBER_TIMEOUT_NS_MIN));
+    if span.0 < min.0 {
+        let message = format!("a member timeout of {span} is too short");
+        problems.add(timeout.span(), message, format!("at least {min}"));
+    }
+    span_within(timeout, MEMBER_TIMEOUT_NS_MAX, "a member timeout", problems)
+}
+
+/// Returns what holds where a lab file says nothing.
+pub(super) const fn member_timeout_by_default() -> u64 {
+    firmware::multicast::DEAD_NS
 }
 
 pub(super) fn span_within(value: &Spanned<Span>, max_ns: u64, what: &str, problems: &mut Problems) -> u64 {

@@ -48,6 +48,7 @@ impl Settings {
             offloads: nic.offloads,
             iommu: nic.bypass.is_some_and(Bypass::needs_iommu),
             loopback: nic.loopback,
+            member_timeout_ns: nic.member_timeout_ns,
             returns: false,
             coalescing: memory.coalescing.clone(),
             dma: memory.dma,

@@ -7,16 +7,19 @@ use testbed::{image::GuestBinaries, qemu::qmp::Qmp};
 use crate::support::{Lines, World, eventually};
 
 /// The place on the PCI bus of the card that programs drive, as QEMU puts it there.
-const CARD: &str = "virtio:0000:00:11.0";
+pub const CARD: &str = "virtio:0000:00:11.0";
 
 /// Starts a lab of so many guests on one switch, each with the programs over LCI.
 fn lab(guests: usize) -> World {
     lab_with(guests, "[{}]")
 }
 
-/// Starts such a lab with a second card in each guest that its programs drive themselves.
-fn lab_of_own_cards(guests: usize) -> World {
-    lab_with(guests, "[{}, { bypass = \"uio\" }]")
+/// Starts such a lab with a second card in each guest that its programs drive themselves, with `more` settings.
+pub fn lab_of_own_cards(guests: usize, more: &str) -> World {
+    lab_with(
+        guests,
+        &format!("[{{}}, {{ bypass = \"uio\", queue_pairs = 1{more} }}]"),
+    )
 }
 
 fn lab_with(guests: usize, nics: &str) -> World {
@@ -33,7 +36,7 @@ fn lab_with(guests: usize, nics: &str) -> World {
 }
 
 /// The addresses of all nodes, as programs want them.
-fn addresses(world: &World, guests: usize, card: &str) -> String {
+pub fn addresses(world: &World, guests: usize, card: &str) -> String {
     let macs: Vec<_> = (1..=guests).map(|node| world.mac(&format!("n{node}.{card}"))).collect();
     macs.join(",")
 }
@@ -90,7 +93,7 @@ fn m_bv1_guests_whose_fellow_is_killed_say_who_it_was_within_the_time_limit() {
 }
 
 /// Counts of the multicast of all nodes' own cards, summed.
-fn count(world: &World, guests: usize, name: &str) -> u64 {
+pub fn count(world: &World, guests: usize, name: &str) -> u64 {
     let of = |node| {
         world.stats(&format!("n{node}.eth1"))["multicast"][name]
             .as_u64()
@@ -99,9 +102,109 @@ fn count(world: &World, guests: usize, name: &str) -> u64 {
     (1..=guests).map(of).sum()
 }
 
+/// The counts of all nodes' own cards that the watchdog and the clock are judged by.
+struct Watch {
+    signalled: u64,
+    by_watchdog: u64,
+    exact: u64,
+    inferred: u64,
+    polled: u64,
+    rung: u64,
+}
+
+impl Watch {
+    fn read(world: &World, guests: usize) -> Self {
+        let mut sum = Self {
+            signalled: 0,
+            by_watchdog: 0,
+            exact: 0,
+            inferred: 0,
+            polled: 0,
+            rung: 0,
+        };
+        for node in 1..=guests {
+            let stats = world.stats(&format!("n{node}.eth1"));
+            let count = |value: &serde_json::Value| value.as_u64().expect("a counter");
+            sum.signalled += count(&stats["interrupts"]["signalled"]);
+            sum.by_watchdog += count(&stats["interrupts"]["by_reason"]["watchdog"]);
+            sum.exact += count(&stats["host_record"]["exact"]);
+            sum.inferred += count(&stats["host_record"]["inferred"]);
+            sum.polled += count(&stats["timers"]["clock_polled"]);
+            sum.rung += count(&stats["timers"]["clock_rung"]);
+        }
+        sum
+    }
+
+    fn since(self, before: &Self) -> Self {
+        Self {
+            signalled: self.signalled - before.signalled,
+            by_watchdog: self.by_watchdog - before.by_watchdog,
+            exact: self.exact - before.exact,
+            inferred: self.inferred - before.inferred,
+            polled: self.polled - before.polled,
+            rung: self.rung - before.rung,
+        }
+    }
+}
+
+/// M-BV8 to M-BV10 with the exact state of each node: interrupts of kernels that mostly poll (FFT) and of such that spin on shared memory without
+/// polling (radix sort), by the delay of the watchdog.
+fn kernels_are_interrupted_as_their_cards_know_that_they_need_it(world: &World, guests: usize, addresses: &str) {
+    let mut signalled = [[0; 3]; 2];
+    for (kernel, signalled) in ["fft 16", "radix 8"].into_iter().zip(&mut signalled) {
+        for (watchdog_us, signalled) in [0, 100, 1000].into_iter().zip(signalled) {
+            let before = Watch::read(world, guests);
+            let program = format!("--implementation ni --by-card --watchdog-us {watchdog_us} {kernel}");
+            let line = run(world, CARD, addresses, &program);
+            assert!(line.contains(": right"), "{program}: {line}");
+            let counts = Watch::read(world, guests).since(&before);
+            println!(
+                "{kernel}, watchdog {watchdog_us} us: {} interrupts, {} by the watchdog; state {} times exact, {} inferred; clock polled {}, rung {}",
+                counts.signalled, counts.by_watchdog, counts.exact, counts.inferred, counts.polled, counts.rung
+            );
+            *signalled = counts.signalled;
+            assert!(counts.exact > 0, "{program}");
+            assert_eq!(counts.by_watchdog > 0, watchdog_us > 0, "{program}");
+        }
+    }
+    for [off, short, long] in signalled {
+        assert!(short < off && long < off, "{signalled:?}");
+    }
+    // With interrupts disabled, the node that is asked for the counter never answers.
+    let stuck = world.run(&[
+        "exec",
+        "-n",
+        "all",
+        "--",
+        "lci_program",
+        "--implementation",
+        "ni",
+        "--by-card",
+        "--no-interrupts",
+        "--patience-s",
+        "2",
+        CARD,
+        addresses,
+        "radix",
+        "8",
+    ]);
+    let said = String::from_utf8_lossy(&stuck.stderr);
+    assert!(
+        !stuck.status.success() && said.contains("nothing has happened for 2 s"),
+        "{said}"
+    );
+    // LCI-host has timers that run: the clock rings for a node that computes, and not for one that polls.
+    let before = Watch::read(world, guests);
+    let line = run(world, CARD, addresses, "--implementation host --by-card radix 8");
+    assert!(line.contains(": right"), "{line}");
+    let counts = Watch::read(world, guests).since(&before);
+    println!("LCI-host, radix: clock polled {}, rung {}", counts.polled, counts.rung);
+    assert!(counts.polled > 0 && counts.rung > 0);
+}
+
 #[test]
-fn m_bv2_m_bv5_programs_of_four_guests_run_unchanged_over_all_three_implementations() {
-    let world = lab_of_own_cards(4);
+fn m_bv2_m_bv5_m_bv8_m_bv9_m_bv10_programs_of_four_guests_run_unchanged_over_all_three_implementations() {
+    let world = lab_of_own_cards(4, "");
     let addresses = addresses(&world, 4, "eth1");
     for implementation in ["host", "mixed", "ni"] {
         for (program, result) in [
@@ -121,6 +224,7 @@ fn m_bv2_m_bv5_programs_of_four_guests_run_unchanged_over_all_three_implementati
     for lost in ["missed", "given_up", "no_buffer", "refused"] {
         assert_eq!(count(&world, 4, lost), 0, "{lost}");
     }
+    kernels_are_interrupted_as_their_cards_know_that_they_need_it(&world, 4, &addresses);
     // A kernel's card takes packets whatever the program does, so the card could not hold any back.
     let refused = world.run(&[
         "exec",
@@ -141,7 +245,7 @@ fn m_bv2_m_bv5_programs_of_four_guests_run_unchanged_over_all_three_implementati
 
 #[test]
 fn m_bv5_a_guest_that_is_stopped_for_two_seconds_loses_no_packet_and_its_senders_wait() {
-    let world = lab_of_own_cards(4);
+    let world = lab_of_own_cards(4, "");
     let addresses = addresses(&world, 4, "eth1");
     let program = [
         "lci_program",
@@ -166,5 +270,39 @@ fn m_bv5_a_guest_that_is_stopped_for_two_seconds_loses_no_packet_and_its_senders
     assert!(said.iter().any(|line| line.contains("answered by all")), "{said:?}");
     for lost in ["missed", "given_up", "no_buffer", "refused"] {
         assert_eq!(count(&world, 4, lost), 0, "{lost}");
+    }
+}
+
+#[test]
+fn m_bv5_a_member_that_computes_for_two_seconds_loses_nothing_and_says_so_in_json() {
+    let world = lab_of_own_cards(4, "");
+    let addresses = addresses(&world, 4, "eth1");
+    let program = [
+        "--implementation",
+        "ni",
+        "--json",
+        CARD,
+        &addresses,
+        "absent",
+        "2000",
+        "2000",
+    ];
+    let said = world.ok(&[&["exec", "-n", "all", "--", "lci_program"], &program[..]].concat());
+    let of_node = |line: &str| -> serde_json::Value { serde_json::from_str(&line[line.find('{').unwrap()..]).unwrap() };
+    let nodes: Vec<_> = said.lines().map(of_node).collect();
+    assert_eq!(nodes.len(), 4, "each node prints a line: {said}");
+    let first = nodes.iter().find(|node| node["node"] == 0).unwrap();
+    assert_eq!(first["lost"], 0, "{said}");
+    // The window of the sender alone is 64.
+    assert!(
+        first["received_meanwhile"].as_u64() > Some(64),
+        "others received: {said}"
+    );
+    assert!(
+        first["waited_ns"].as_u64() > Some(500_000_000),
+        "the sender waited: {said}"
+    );
+    for node in &nodes {
+        assert_eq!((&node["missed"], &node["forwarded"]), (&0.into(), &0.into()), "{said}");
     }
 }

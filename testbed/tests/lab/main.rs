@@ -10,6 +10,7 @@ mod counts;
 mod demo;
 mod killed;
 mod lci;
+mod lci_bad_input;
 mod life;
 mod messages;
 mod mpi;

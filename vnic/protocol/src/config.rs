@@ -153,6 +153,10 @@ pub struct PortSettings {
     /// The card's output is wired to its input: it is a copy engine, and at no switch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub loopback: bool,
+    /// How long a member of a reliable multicast group may take nothing, or answer nothing, before this card removes it;
+    /// [`MEMBER_TIMEOUT_NS_MIN`] to [`MEMBER_TIMEOUT_NS_MAX`].
+    #[serde(default = "member_timeout_ns", skip_serializing_if = "is_default_timeout")]
+    pub member_timeout_ns: u64,
     /// Interrupt coalescing at start.
     #[serde(default)]
     pub coalescing: CoalescingSettings,
@@ -194,6 +198,7 @@ impl Default for PortSettings {
             offloads: true,
             iommu: false,
             loopback: false,
+            member_timeout_ns: member_timeout_ns(),
             coalescing: CoalescingSettings::default(),
             dma: DmaSettings::default(),
             steering: SteeringSettings::default(),
@@ -248,6 +253,14 @@ const fn yes() -> bool {
 
 const fn largest_mtu() -> u32 {
     MTU_MAX
+}
+
+const fn member_timeout_ns() -> u64 {
+    firmware::multicast::DEAD_NS
+}
+
+const fn is_default_timeout(ns: &u64) -> bool {
+    *ns == member_timeout_ns()
 }
 
 impl Config {

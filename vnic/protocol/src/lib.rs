@@ -46,6 +46,11 @@ pub const QUEUE_PAIRS_MAX: u16 = 16;
 pub const MTU_MAX: u32 = 9000;
 /// Largest MTU of a port that is connected to itself, in bytes: its frames cross no switch and no link.
 pub const LOOPBACK_MTU_MAX: u32 = 65_535;
+/// Limits of [`PortSettings::member_timeout_ns`]: a guest that has its processor taken away for a moment is not gone, and what is kept for one
+/// that is gone keeps others waiting.
+pub const MEMBER_TIMEOUT_NS_MIN: u64 = 100_000_000;
+/// See [`MEMBER_TIMEOUT_NS_MIN`].
+pub const MEMBER_TIMEOUT_NS_MAX: u64 = 600_000_000_000;
 
 /// Smallest MTU that IPv4 allows.
 pub const MTU_MIN: u32 = 68;

@@ -253,6 +253,11 @@ pub struct PortStats {
     /// The polling watchdog (papers.md M-BV8).
     #[serde(default)]
     pub watchdog: WatchdogStats,
+    /// How the card knew the guest's state when its watchdog or a clock asked: `exact`, by a record in the guest's memory; `inferred`
+    /// from its rings, since it has named none; or inferred because the record was `unreachable` or `replaced`. `refused`: records
+    /// that the card did not take.
+    #[serde(default)]
+    pub host_record: Counts,
     /// The timers that the guest armed on its card (papers.md M-BV10).
     #[serde(default)]
     pub timers: TimerStats,

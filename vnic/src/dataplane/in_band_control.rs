@@ -70,6 +70,10 @@ impl DataPlane {
             len = self.card(index).firmware_mut().answer_group(wish, outcome, &mut reply);
         }
         let card = self.card(index);
+        if let Some(request) = card.firmware_mut().take_host_record_request() {
+            let outcome = card.set_host_record(request.queue, request.place);
+            len = card.firmware_mut().answer_host_record(request, outcome, &mut reply);
+        }
         // Settings may have changed: what is due by the new ones is due now.
         card.announce_all(now);
         if guest_settings(card.firmware()) != before {

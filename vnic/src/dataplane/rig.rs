@@ -21,6 +21,8 @@ use crate::offload::NET_HEADER_LEN;
 use vnicd_protocol::{LinkSettings, PortSettings, PortStats};
 
 #[cfg(test)]
+mod host_record;
+#[cfg(test)]
 pub mod iommu;
 mod ring;
 

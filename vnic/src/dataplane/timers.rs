@@ -4,7 +4,6 @@
 
 use ether::Time;
 use firmware::CONTROL_FRAME_MAX;
-use firmware::clock::ClockState;
 use firmware::control::doorbell_frame;
 use firmware::timers::{ArmedTimer, Expiry, TimerEvent};
 
@@ -61,11 +60,7 @@ impl DataPlane {
             match event {
                 TimerEvent::FetchClockState { timer } => {
                     let card = self.card(index);
-                    let state = ClockState {
-                        // A clock runs on the card only while the guest keeps it armed.
-                        running_timers: 1,
-                        last_poll: card.update_last_poll(now),
-                    };
+                    let state = card.clock_state(now);
                     card.firmware_mut().timers_mut().clock_state(now, timer, state, 0);
                 }
                 TimerEvent::Expired(expiry) => self.send_expiry(index, &expiry, now),

@@ -281,6 +281,16 @@ impl MemoryMap {
         }
     }
 
+    /// A pointer to `len` bytes that lie in one region, for what can be done without: behind an IOMMU a translation that is missing
+    /// is not asked for.
+    pub fn look_up(&self, addr: u64, len: u32) -> Option<*mut u8> {
+        let piece = match &self.beyond {
+            Beyond::Plain(_) => self.translate(addr, len, Access::Read).ok(),
+            Beyond::Translated(translation) => translation.look_up(addr, len),
+        };
+        piece.filter(|piece| piece.len == len).map(|piece| piece.ptr)
+    }
+
     /// A pointer to `len` bytes that lie in one region, for rings and tables.
     ///
     /// # Errors

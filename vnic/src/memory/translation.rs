@@ -41,6 +41,18 @@ impl Translation {
         self.iotlb.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The piece at I/O address `iova` that the card may read, if it is known; shorter than `len` where the translation or the region
+    /// ends. What is missing is not asked for.
+    pub fn look_up(&self, iova: u64, len: u32) -> Option<Piece> {
+        self.known(iova, len, Access::Read)
+    }
+
+    fn known(&self, iova: u64, len: u32, access: Access) -> Option<Piece> {
+        let target = self.iotlb().find(iova, access)?;
+        let room = u32::try_from(target.more.saturating_add(1)).unwrap_or(u32::MAX);
+        self.mapped.search(target.guest)?.piece(target.guest, len.min(room))
+    }
+
     /// The contiguous piece that starts at I/O address `iova`; shorter than `len` where the translation or the region ends.
     ///
     /// # Errors
@@ -49,12 +61,7 @@ impl Translation {
         if len > 1 && iova.checked_add(u64::from(len) - 1).is_none() {
             return Err(Unreachable::Outside);
         }
-        let found = self.iotlb().find(iova, access);
-        let piece = found.and_then(|target| {
-            let room = u32::try_from(target.more.saturating_add(1)).unwrap_or(u32::MAX);
-            self.mapped.search(target.guest)?.piece(target.guest, len.min(room))
-        });
-        piece.ok_or_else(|| {
+        self.known(iova, len, access).ok_or_else(|| {
             self.misses.note(Miss { iova, access });
             Unreachable::Untranslated
         })

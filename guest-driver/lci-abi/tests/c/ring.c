@@ -90,7 +90,7 @@ int main(void)
             done &= multicasts[node] == (node == me ? 0 : ROUNDS);
         if (done)
             break;
-        CHECK(lci_poll() >= 0);
+        CHECK(lci_poll() >= 0 && lci_idle() == 0);
         CHECK(lci_now_ns() - start < 30000000000);
     }
     CHECK(lci_intr_disable() == 0);

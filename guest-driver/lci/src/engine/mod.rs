@@ -117,7 +117,9 @@ impl Engine {
             links: config.nodes.iter().map(|mac| Link::new(*mac)).collect(),
             buffers: Buffers::new(count, config.limits),
             groups: Groups::new(count, config.me),
-            deadlines: Deadlines::new(LINK_KEYS * count + 1 + config.limits.timers),
+            deadlines: Deadlines::new(LINK_KEYS * count + 1 + config.limits.timers, |at| {
+                at >= LINK_KEYS * count || at % LINK_KEYS != Due::Probe as usize
+            }),
             ready: VecDeque::with_capacity(count),
             deliveries: VecDeque::with_capacity(config.limits.unicasts_waiting + SEND_BUFFERS * count),
             reports: VecDeque::with_capacity(count),

@@ -37,11 +37,13 @@ pub(super) struct Windows {
     pub(super) notify_multiplier: u32,
     /// What only this kind of device has.
     pub(super) device: Window,
+    /// Why the device interrupts; only where it has a line for that.
+    pub(super) isr: Option<Window>,
 }
 
 /// Finds the parts. `Err` says what is missing.
 pub(super) fn find(space: &[u8]) -> Result<Windows, &'static str> {
-    let (mut common, mut notify, mut device) = (None, None, None);
+    let (mut common, mut notify, mut device, mut isr) = (None, None, None, None);
     let byte = |at: usize| space.get(at).copied();
     if byte(STATUS).is_none_or(|status| status & HAS_CAPABILITIES == 0) {
         return Err("it has no PCI capabilities");
@@ -61,6 +63,7 @@ pub(super) fn find(space: &[u8]) -> Result<Windows, &'static str> {
             match what {
                 1 => common = common.or(Some(window)),
                 2 => notify = notify.or_else(|| Some((window, word(space, at + 16)?))),
+                3 => isr = isr.or(Some(window)),
                 4 => device = device.or(Some(window)),
                 _ => {}
             }
@@ -73,6 +76,7 @@ pub(super) fn find(space: &[u8]) -> Result<Windows, &'static str> {
         notify,
         notify_multiplier,
         device: device.ok_or("it has no configuration of virtio 1.0")?,
+        isr,
     })
 }
 
@@ -138,7 +142,8 @@ mod tests {
                 common: window(0),
                 notify: window(0x3000),
                 notify_multiplier: 4,
-                device: window(0x2000)
+                device: window(0x2000),
+                isr: Some(window(0x1000))
             }
         );
     }

@@ -15,6 +15,7 @@ use super::{
     capabilities::Windows,
     control,
     device::{self, Bar, Device, duplicate},
+    interrupts::Interrupts,
     layout::{PAGE, RingPlace},
     memory::{BusAddresses, SharedMemory},
     negotiation::{LINK_UP, MTU, MTU_DEFAULT, OF_PORTS, PAIRS_MAX, STATUS, Wanted, facts, negotiate},
@@ -49,6 +50,8 @@ pub struct Card {
     control: Option<u16>,
     /// The numbers of the doorbells of all queues.
     doorbells: Vec<u16>,
+    /// The card's addresses of what programs tell it, by pair.
+    told: Vec<u64>,
     life: Life,
 }
 
@@ -83,7 +86,12 @@ impl Card {
         let bar = Bar::new(mapping, len);
         let (common, network) = registers(address, &bar, &windows)?;
         if runs(common.status())
-            && let Some((memory, description, doorbells)) = adopt(&common, &mut *device, programs)
+            && let Some(Adopted {
+                memory,
+                description,
+                doorbells,
+                told,
+            }) = adopt(&common, &mut *device, programs)
         {
             return Ok(Self {
                 address,
@@ -98,6 +106,7 @@ impl Card {
                 features: description.features,
                 control: None,
                 doorbells,
+                told,
                 life: Life {
                     goes_on: true,
                     ..Life::default()
@@ -150,6 +159,7 @@ impl Card {
             features: negotiated.features,
             control: negotiated.control,
             doorbells: Vec::new(),
+            told: Vec::new(),
             life: Life::default(),
         })
     }
@@ -185,6 +195,7 @@ impl Card {
         for pair in 0..self.pairs {
             let (memory, layout) = (self.part(pair)?, self.layout);
             let bus = bus.part(self.offset(pair), layout.len());
+            self.told.push(bus.of(layout.told()));
             for (place, direction, queue) in [
                 (layout.receive(), Direction::Receive, 2 * pair),
                 (layout.transmit(), Direction::Transmit, 2 * pair + 1),
@@ -303,6 +314,39 @@ impl Card {
         !runs(self.common.status())
     }
 
+    /// Returns the card's address of what a program tells it of itself by a pair ([`crate::VirtioPort::told`]).
+    ///
+    /// # Panics
+    /// For a pair that does not exist.
+    pub fn told_address(&self, pair: u16) -> u64 {
+        self.told[usize::from(pair)]
+    }
+
+    /// Has the card's interrupts delivered here, those for a pair from when they are wanted on ([`Interrupts::want`]).
+    ///
+    /// # Errors
+    /// [`VirtioError::NoInterrupts`]; [`VirtioError::Io`] if the system refuses.
+    pub fn interrupts(&self, pair: u16) -> Result<Interrupts, VirtioError> {
+        let address = self.address;
+        let missing = || VirtioError::NoInterrupts { address };
+        let window = self.windows.isr.ok_or_else(missing)?;
+        let open = || -> io::Result<_> {
+            let (fd, offset, len) = self.device.registers();
+            let bar = Bar::new(Mapping::shared(fd, offset, len)?, len);
+            Ok((self.device.interrupts()?, bar))
+        };
+        let (line, bar) = open().map_err(|error| match error.kind() {
+            io::ErrorKind::Unsupported => missing(),
+            _ => VirtioError::io(address, "have interrupts delivered")(error),
+        })?;
+        let reasons = bar.window(window, 1).ok_or_else(missing)?;
+        let interrupts = Interrupts::new(line, reasons, self.part(pair)?, self.layout.receive());
+        interrupts
+            .try_take()
+            .map_err(VirtioError::io(address, "have interrupts delivered"))?;
+        Ok(interrupts)
+    }
+
     /// Prepares a pair for one process.
     ///
     /// # Errors
@@ -357,13 +401,17 @@ fn memory_len(layout: PairLayout, pairs: u16) -> usize {
     PAIRS_OFFSET + usize::from(pairs) * layout.len()
 }
 
+/// What is found of a running card.
+struct Adopted {
+    memory: SharedMemory,
+    description: Description,
+    doorbells: Vec<u16>,
+    told: Vec<u64>,
+}
+
 /// Finds the memory of a running card among what programs have, with the doorbells of its queues. `None`: there is none,
 /// or it is not where the card has its queues.
-fn adopt(
-    common: &Common<MappedRegisters>,
-    device: &mut dyn Device,
-    programs: &[u32],
-) -> Option<(SharedMemory, Description, Vec<u16>)> {
+fn adopt(common: &Common<MappedRegisters>, device: &mut dyn Device, programs: &[u32]) -> Option<Adopted> {
     let found = programs
         .iter()
         .find_map(|program| adopt::search(*program, adopt::MEMORY_NAME, device.path()).ok())?;
@@ -374,9 +422,10 @@ fn adopt(
         return None;
     }
     let bus = device.attach(&memory).ok()?;
-    let mut doorbells = Vec::new();
+    let (mut doorbells, mut told) = (Vec::new(), Vec::new());
     for pair in 0..pairs {
         let bus = bus.part(PAIRS_OFFSET + usize::from(pair) * layout.len(), layout.len());
+        told.push(bus.of(layout.told()));
         for (place, queue) in [(layout.receive(), 2 * pair), (layout.transmit(), 2 * pair + 1)] {
             let (addresses, doorbell) = common.queue(queue);
             if addresses != ring_addresses(&bus, place) {
@@ -386,7 +435,12 @@ fn adopt(
         }
     }
     device.adopt(found.device);
-    Some((memory, description, doorbells))
+    Some(Adopted {
+        memory,
+        description,
+        doorbells,
+        told,
+    })
 }
 
 fn ring_addresses(bus: &BusAddresses, place: RingPlace) -> QueueAddresses {

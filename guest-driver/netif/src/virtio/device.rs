@@ -14,10 +14,18 @@ use rustix::fs::{Access, access};
 use super::{
     CardAddress, VirtioError,
     capabilities::{self, Window, Windows},
+    interrupts::Unmask,
     memory::{BusAddresses, SharedMemory},
     registers::MappedRegisters,
 };
 use crate::mapping::Mapping;
+
+/// The command register of a PCI configuration, and its bits for memory, for access to memory by the device, and for silence on the
+/// interrupt line.
+pub(super) const COMMAND: u64 = 4;
+pub(super) const MEMORY: u16 = 1 << 1;
+pub(super) const MASTER: u16 = 1 << 2;
+pub(super) const INTX_DISABLE: u16 = 1 << 10;
 
 /// PCI's number of the company behind virtio.
 const VENDOR: u32 = 0x1af4;
@@ -82,6 +90,8 @@ pub(super) trait Device: Send {
     fn path(&self) -> &Path;
     /// Goes on with what another process had open, in place of the own one.
     fn adopt(&mut self, open: OwnedFd);
+    /// Has the device's interrupt line make a descriptor readable; returns it, and how the line is unmasked.
+    fn interrupts(&self) -> io::Result<(OwnedFd, Unmask)>;
     /// Whether pages that are neighbours here may be anywhere for the device.
     fn scatters(&self) -> bool;
     /// Returns what must stay open while the device uses the memory.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! page 0       records of the receive ring, then of the transmit ring: which slots the card has (`ring`)
-//! pages 1, 2   receive ring: descriptors; available and used ring
+//! pages 1, 2   receive ring: descriptors; available and used ring, and behind them what a program tells the card of itself (`record`)
 //! pages 3, 4   transmit ring, likewise
 //! pages 5 …    slots of the receive ring, then of the transmit ring: virtio's header, then one frame
 //! ```
@@ -30,6 +30,10 @@ const SLOTS_LEN_MAX: usize = 4 << 20;
 
 /// Where the used ring begins behind the available one, in its page: behind its 256 entries, aligned.
 const USED_OFFSET: usize = 1024;
+/// What a program tells the card stands in the page of the receive ring's indices: the card reaches it wherever it reaches these.
+const TOLD_OFFSET: usize = 3584;
+/// Its length.
+pub(super) const TOLD_LEN: usize = 32;
 /// The records of one ring.
 const RECORD_LEN: usize = 1024;
 
@@ -109,6 +113,11 @@ impl PairLayout {
         (usize::from(self.slots) * self.slot_len as usize).next_multiple_of(PAGE)
     }
 
+    /// Returns where a program tells the card of itself.
+    pub(super) fn told(&self) -> usize {
+        self.receive().available + TOLD_OFFSET
+    }
+
     pub(super) fn receive(&self) -> RingPlace {
         self.place(0, 5 * PAGE)
     }
@@ -168,6 +177,8 @@ mod tests {
                 }
                 parts.push((place.slots, place.slots + usize::from(layout.slots) * layout.slot_len as usize));
             }
+            parts.push((layout.told(), layout.told() + TOLD_LEN));
+            prop_assert!(layout.told().is_multiple_of(TOLD_LEN));
             parts.sort_unstable();
             prop_assert!(parts.windows(2).all(|two| two[0].1 <= two[1].0), "{parts:?}");
             prop_assert!(parts.last().unwrap().1 <= layout.len());

@@ -18,6 +18,7 @@ mod control;
 mod device;
 mod doorbells;
 mod facts;
+mod interrupts;
 mod layout;
 mod loop_card;
 mod loop_ring;
@@ -33,17 +34,20 @@ mod registers;
 mod ring;
 #[cfg(test)]
 mod tests;
+mod told;
 mod uio;
 mod vfio;
 
 pub use card::{Card, look_at};
 pub use device::{Route, check_kind, driver_of, may_own, route_of};
 pub use facts::CardFacts;
+pub use interrupts::Interrupts;
 pub use layout::{PAGE, PairLayout};
 pub use loop_card::{Hold, LoopCard, Pinned};
 pub use loop_ring::{FRAME_HEADER_LEN, HeaderStart, LoopFrame, PIECES_MAX, Piece, Reaped};
 pub use negotiation::PAIRS_MAX;
 pub use port::{CardFaults, VirtioPort};
 pub use prepared::{PairPlace, PreparedPair};
+pub use told::Told;
 
 pub use crate::{card_address::CardAddress, card_error::VirtioError};

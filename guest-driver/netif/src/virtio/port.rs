@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     io::IoSlice,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
@@ -20,6 +21,7 @@ use super::{
     memory::SharedMemory,
     prepared::PairPlace,
     ring::{Direction, Ring, Used},
+    told::Told,
 };
 use crate::{BURST_MAX, FrameLender, Interest, Netif, NetifCounters, NetifError, Wake, ready, ready::Readiness};
 
@@ -81,6 +83,8 @@ pub struct VirtioPort {
     /// Transmit slots that hold nothing.
     free: Vec<u16>,
     lent: Lent,
+    /// Where the card is told how many entries of the receive ring were processed, and how many they are.
+    processed: Option<(usize, u64)>,
     /// The next frame that was found while looking whether there is one.
     found: Option<(u16, usize)>,
     /// A rule that the card broke: nothing that it says counts any more.
@@ -136,6 +140,7 @@ impl VirtioPort {
             place,
             doorbells,
             lent: Lent::default(),
+            processed: None,
             found: None,
             broken: None,
             looks: Looks {
@@ -194,6 +199,30 @@ impl VirtioPort {
         self.doorbells.rung()
     }
 
+    /// Returns what this program tells the card of itself, all zeros at first. The word of 8 bytes at `processed_at` is the port's:
+    /// entries of the receive ring that were processed, of which the low 16 bits are a used index.
+    ///
+    /// # Panics
+    /// As [`Told::set_long`].
+    pub fn told(&mut self, processed_at: usize) -> Told {
+        let told = Told::new(self.memory.clone(), self.place.layout.told());
+        for at in (0..Told::LEN).step_by(8) {
+            told.set_long(at, 0);
+        }
+        told.set_long(processed_at, self.receive.seen().into());
+        self.processed = Some((self.place.layout.told() + processed_at, self.receive.seen().into()));
+        told
+    }
+
+    /// Tells the card how far this program is.
+    #[inline]
+    fn tell_processed(&mut self) {
+        if let Some((at, processed)) = &mut self.processed {
+            *processed += u64::from(self.receive.seen().wrapping_sub(*processed as u16));
+            self.memory.long(*at).store(processed.to_le(), Ordering::Release);
+        }
+    }
+
     fn publish_receive(&mut self) {
         self.receive.publish();
         if self.receive.wants_doorbell() {
@@ -229,7 +258,10 @@ impl VirtioPort {
             }
             match self.receive.take_used() {
                 Ok(None) => return Ok(None),
-                Ok(Some(used)) => self.sort(used),
+                Ok(Some(used)) => {
+                    self.tell_processed();
+                    self.sort(used);
+                }
                 Err(what) => self.broken = Some(what),
             }
         }

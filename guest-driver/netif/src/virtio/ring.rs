@@ -113,6 +113,13 @@ impl Ring {
         memory.half(at + 14).store(next.to_le(), Ordering::Relaxed);
     }
 
+    /// Tells the card whether the driver of a ring wants interrupts; it wants none at first.
+    pub(super) fn want_interrupts(memory: &SharedMemory, place: RingPlace, wanted: bool) {
+        let flags = if wanted { 0 } else { NO_INTERRUPT };
+        // The ring is looked at after this, and the card looks at the flag after it wrote to the ring.
+        memory.half(place.available).store(flags.to_le(), Ordering::SeqCst);
+    }
+
     /// Goes on with a ring, wherever its last driver was; entries that it has not seen are skipped. Slots that the card
     /// does not have are free.
     ///
@@ -228,6 +235,12 @@ impl Ring {
     #[cfg(test)]
     pub(super) fn with_card(&self) -> u16 {
         self.count_with_card
+    }
+
+    /// Returns the used index up to which entries were seen.
+    #[inline]
+    pub(super) fn seen(&self) -> u16 {
+        self.seen
     }
 
     /// Returns how many used entries named no slot that the card had.

@@ -4,6 +4,7 @@ use std::{
     cell::RefCell,
     io::IoSlice,
     os::{fd::AsFd, unix::net::UnixStream},
+    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
@@ -47,6 +48,38 @@ fn what_broke(result: Result<impl Sized, NetifError>) -> &'static str {
         Some(NetifError::Virtio(VirtioError::Broken { what, .. })) => what,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn m_bv8_a_port_tells_its_card_how_many_entries_it_has_processed_over_the_wrap_too() {
+    const PROCESSED: usize = 8;
+    let mut pair = Pair::new(1500, 16);
+    let at = pair.layout.told() + PROCESSED;
+    let mut one = port(&pair);
+    let told = one.told(PROCESSED);
+    let processed = |pair: &Pair| u64::from_le(pair.memory.long(at).load(Ordering::Relaxed));
+    for number in 0..70_000u64 {
+        // What is for nobody here is processed, too.
+        let kind = if number % 3 == 0 {
+            EtherType(0x0800)
+        } else {
+            EtherType::MXOE
+        };
+        assert!(pair.deliver(&frame(OWN, kind, 60, 0)));
+        assert_eq!(processed(&pair), number, "not before it is seen");
+        assert_eq!(one.poll_receive().unwrap().is_some(), number % 3 != 0);
+        assert_eq!(processed(&pair), number + 1);
+    }
+    told.set_word(0, 7);
+    assert_eq!(pair.memory.word(at - PROCESSED).load(Ordering::Relaxed), 7u32.to_le());
+    drop(one);
+    // The next process begins with the used index, since nothing else is known of the one before.
+    let mut two = port(&pair);
+    two.told(PROCESSED);
+    assert_eq!(processed(&pair), 70_000 % 65_536);
+    assert!(pair.deliver(&own(60, 0)));
+    assert!(two.poll_receive().unwrap().is_some());
+    assert_eq!(processed(&pair), 70_001 % 65_536);
 }
 
 #[test]

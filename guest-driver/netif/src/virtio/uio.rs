@@ -6,7 +6,7 @@ use std::{
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::FileExt,
+        unix::fs::{FileExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
     ptr::NonNull,
@@ -21,7 +21,8 @@ use rustix::{
 use super::{
     CardAddress, Route, VirtioError,
     capabilities::Windows,
-    device::{self, Bar, Device, Pin},
+    device::{self, Bar, COMMAND, Device, INTX_DISABLE, MASTER, MEMORY, Pin},
+    interrupts::Unmask,
     layout::PAGE,
     memory::{BusAddresses, SharedMemory},
 };
@@ -31,10 +32,6 @@ use crate::{mapping::Mapping, socket_options::set_option_of};
 const CONFIGURATION_LEN: usize = 256;
 /// Bytes of it that everybody may read.
 const PUBLIC_LEN: usize = 64;
-/// The command register, and its bits for memory and for access to memory by the device.
-const COMMAND: u64 = 4;
-const MEMORY: u16 = 1 << 1;
-const MASTER: u16 = 1 << 2;
 /// In an entry of the kernel's page map: the page is there, and its number.
 const PRESENT: u64 = 1 << 63;
 const NUMBER: u64 = (1 << 55) - 1;
@@ -46,6 +43,8 @@ pub(super) struct Uio {
     /// As long as it is open in some process the device reaches memory; the kernel ends that with the last one.
     uio: OwnedFd,
     path: PathBuf,
+    /// What the kernel says of the device.
+    folder: PathBuf,
     windows: Windows,
     registers: File,
     registers_len: usize,
@@ -73,6 +72,7 @@ impl Uio {
             configuration,
             uio,
             path,
+            folder: address.folder(),
             windows,
             registers,
             registers_len,
@@ -85,7 +85,12 @@ fn open_uio(address: CardAddress) -> io::Result<(OwnedFd, PathBuf)> {
     let mut entries = fs::read_dir(address.folder().join("uio"))?;
     let entry = entries.next().ok_or(io::ErrorKind::NotFound)??;
     let path = PathBuf::from("/dev").join(entry.file_name());
-    let uio = OpenOptions::new().read(true).write(true).open(&path)?;
+    let mut options = OpenOptions::new();
+    let uio = options
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(&path)?;
     Ok((uio.into(), path))
 }
 
@@ -120,6 +125,12 @@ pub(super) fn look_at(address: CardAddress) -> Result<(Windows, Bar), VirtioErro
     Ok((windows, Bar::new(mapping, len)))
 }
 
+/// The command word of a card that may use memory and the interrupt line. The last program may have left the line masked. QEMU
+/// looks at that when the driver starts the rings: it then has the card interrupt nobody, until the rings are started again.
+fn enabled(command: u16) -> u16 {
+    (command | MEMORY | MASTER) & !INTX_DISABLE
+}
+
 impl Device for Uio {
     fn route(&self) -> Route {
         Route::Uio
@@ -136,7 +147,7 @@ impl Device for Uio {
     fn enable(&self) -> io::Result<()> {
         let mut command = [0; 2];
         self.configuration.read_exact_at(&mut command, COMMAND)?;
-        let command = u16::from_le_bytes(command) | MEMORY | MASTER;
+        let command = enabled(u16::from_le_bytes(command));
         self.configuration.write_all_at(&command.to_le_bytes(), COMMAND)
     }
 
@@ -163,6 +174,15 @@ impl Device for Uio {
     fn adopt(&mut self, open: OwnedFd) {
         // The kernel stops the device whenever one descriptor of it is closed for good: the own one stays open, too.
         self.pins.push(std::mem::replace(&mut self.uio, open));
+    }
+
+    fn interrupts(&self) -> io::Result<(OwnedFd, Unmask)> {
+        let line = fs::read_to_string(self.folder.join("irq"))?;
+        if line.trim().parse::<u32>().unwrap_or(0) == 0 {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let configuration = self.configuration.try_clone()?;
+        Ok((self.uio.try_clone()?, Unmask::Configuration(configuration)))
     }
 
     fn scatters(&self) -> bool {
@@ -207,4 +227,22 @@ pub(super) fn physical(base: NonNull<u8>, len: usize) -> io::Result<Vec<u64>> {
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m_bv8_a_card_is_started_with_its_interrupt_line_unmasked_whatever_the_last_program_left() {
+        for left in [0, INTX_DISABLE, 0xffff] {
+            let command = enabled(left);
+            assert_eq!(command & INTX_DISABLE, 0);
+            assert_eq!(command & (MEMORY | MASTER), MEMORY | MASTER);
+            assert_eq!(
+                command | INTX_DISABLE | MEMORY | MASTER,
+                left | INTX_DISABLE | MEMORY | MASTER
+            );
+        }
+    }
 }

@@ -16,11 +16,13 @@ use std::{
 };
 
 use libc::{c_int, c_ulong};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
     CardAddress, Route, VirtioError,
     capabilities::Windows,
-    device::{self, Device, Pin},
+    device::{self, COMMAND, Device, MASTER, MEMORY, Pin},
+    interrupts::Unmask,
     layout::PAGE,
     memory::{BusAddresses, SharedMemory},
 };
@@ -40,6 +42,7 @@ const GROUP_GET_STATUS: c_ulong = request(3);
 const GROUP_SET_CONTAINER: c_ulong = request(4);
 const GROUP_GET_DEVICE_FD: c_ulong = request(6);
 const DEVICE_GET_REGION_INFO: c_ulong = request(8);
+const DEVICE_SET_IRQS: c_ulong = request(10);
 const IOMMU_MAP_DMA: c_ulong = request(13);
 const IOMMU_UNMAP_DMA: c_ulong = request(14);
 
@@ -50,11 +53,11 @@ const MAP_READ: u32 = 1;
 const MAP_WRITE: u32 = 2;
 /// The region with the configuration space; those of base address registers have their numbers.
 const CONFIGURATION_REGION: u32 = 7;
+/// The interrupts of the line, and what is done with them: an event descriptor is named, or nothing.
+const LINE: u32 = 0;
+const NAME_EVENT: u32 = 1 << 2 | 1 << 5;
+const UNMASK: u32 = 1 << 0 | 1 << 4;
 
-/// The command register, and its bits for memory and for access to memory by the device.
-const COMMAND: u64 = 4;
-const MEMORY: u16 = 1 << 1;
-const MASTER: u16 = 1 << 2;
 const CONFIGURATION_LEN: usize = 256;
 
 /// The first address that memory gets for a card: behind those of old devices, far before those of interrupts.
@@ -82,6 +85,17 @@ struct RegionInfo {
     capability: u32,
     size: u64,
     offset: u64,
+}
+
+/// `struct vfio_irq_set` for the line, with its event descriptor.
+#[repr(C)]
+struct Line {
+    len: u32,
+    flags: u32,
+    index: u32,
+    start: u32,
+    count: u32,
+    event: c_int,
 }
 
 /// `struct vfio_iommu_type1_dma_map`.
@@ -238,6 +252,26 @@ fn region(device: BorrowedFd<'_>, index: u32) -> io::Result<RegionInfo> {
     Ok(info)
 }
 
+/// Sets the interrupts of a device's line.
+fn set_line(device: BorrowedFd<'_>, flags: u32, event: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let line = Line {
+        len: (size_of::<Line>() - if event.is_none() { size_of::<c_int>() } else { 0 }) as u32,
+        flags,
+        index: LINE,
+        start: 0,
+        count: 1,
+        event: event.map_or(-1, |event| event.as_raw_fd()),
+    };
+    // SAFETY: a structure of the kind that the request takes, with its length.
+    unsafe { ioctl(device, DEVICE_SET_IRQS, (&raw const line) as c_ulong)? };
+    Ok(())
+}
+
+/// Unmasks a device's line, which the kernel masks at each interrupt.
+pub(super) fn unmask(device: BorrowedFd<'_>) -> io::Result<()> {
+    set_line(device, UNMASK, None)
+}
+
 impl Device for Vfio {
     fn route(&self) -> Route {
         Route::Vfio
@@ -306,6 +340,12 @@ impl Device for Vfio {
 
     fn adopt(&mut self, _open: OwnedFd) {
         // A group has one owner, so a second one never gets here.
+    }
+
+    fn interrupts(&self) -> io::Result<(OwnedFd, Unmask)> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        set_line(self.device.as_fd(), NAME_EVENT, Some(event.as_fd()))?;
+        Ok((event, Unmask::Vfio(self.device.try_clone()?.into())))
     }
 
     fn scatters(&self) -> bool {

@@ -45,6 +45,7 @@ impl InfoOutput {
             (ability::ADAPTIVE, "adaptive state"),
             (ability::COPY_ENGINE, "copy-engine"),
             (ability::STRATEGY_NAMES, "strategy names"),
+            (ability::HOST_RECORD, "host record"),
         ];
         Self {
             driver: None,

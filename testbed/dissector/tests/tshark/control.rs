@@ -8,9 +8,9 @@ use expected::{expected_reply, expected_request, lateness};
 use crate::common::{Fields, Numbers, number, tshark};
 use ether::{MacAddr, Time};
 use firmware::{
-    CONTROL_FRAME_MAX, Card, CardConfig, CoalescingChange, Lateness, Reason, RxCounts, SteeringChange, SteeringMode,
-    SteeringTable, StrategyKind, TableChange, TableEntries, TimerKind,
-    control::{Reply, Request, StrategyCode, doorbell_frame},
+    CONTROL_FRAME_MAX, Card, CardConfig, CoalescingChange, HostRecordCounters, HostRecordPlace, Lateness, Reason,
+    RxCounts, SteeringChange, SteeringMode, SteeringTable, StrategyKind, TableChange, TableEntries, TimerKind,
+    control::{HostRecordReport, Reply, Request, StrategyCode, doorbell_frame},
     copy_engine::CopyEngineConfig,
     timers::Expiry,
 };
@@ -93,6 +93,14 @@ fn fields() -> Vec<String> {
         "timer",
         "timer_kind",
         "time_ns",
+        "record_key",
+        "record_address",
+        "record_is_read",
+        "record_exact",
+        "record_inferred",
+        "record_unreachable",
+        "record_replaced",
+        "record_refused",
         "is_armed",
         "armed_now",
         "shortest_ns",
@@ -147,7 +155,7 @@ fn request(numbers: &mut Numbers) -> Request {
     let strategy = StrategyKind::ALL[numbers.below(StrategyKind::COUNT)];
     let some = |numbers: &mut Numbers| numbers.below(2) == 0;
     let table = [SteeringTable::Endpoints, SteeringTable::Indirection][numbers.below(2)];
-    match numbers.below(16) {
+    match numbers.below(17) {
         10 => Request::JoinGroup { group: queue },
         11 => Request::LeaveGroup { group: queue },
         9 => Request::GetGroups { after: queue },
@@ -168,6 +176,13 @@ fn request(numbers: &mut Numbers) -> Request {
             }
         }
         14 => Request::GetCopyEngine,
+        16 => Request::SetHostRecord {
+            queue,
+            place: some(numbers).then(|| HostRecordPlace {
+                address: numbers.below(1 << 40) as u64 * 32,
+                key: 1 + numbers.below(1 << 31) as u32,
+            }),
+        },
         15 => Request::GetStrategies {
             first: StrategyCode(numbers.below(9) as u8),
         },
@@ -241,6 +256,20 @@ fn every_request_and_reply_is_read_as_both_ends_read_it() {
         let mut reply_len = nic.handle_control(now, &frame[..len], &mut reply);
         if let Some(request) = nic.take_group_request() {
             reply_len = nic.answer_group(request, Ok(()), &mut reply);
+        }
+        if let Some(request) = nic.take_host_record_request() {
+            let report = HostRecordReport {
+                queue: request.queue,
+                is_read: request.place.is_some(),
+                counters: HostRecordCounters {
+                    exact: u64::from(id) << 33,
+                    inferred: 2,
+                    unreachable: 3,
+                    replaced: 4,
+                    refused: 5,
+                },
+            };
+            reply_len = nic.answer_host_record(request, Ok(report), &mut reply);
         }
         assert!(reply_len > 0);
         frames.extend([frame[..len].to_vec(), reply[..reply_len].to_vec()]);

@@ -14,11 +14,12 @@ const EXIT_BAR_MISSED: u8 = 3;
 
 /// Compare cards that programs drive themselves with the kernel's.
 ///
-/// MX messages between two guests go over a card with `bypass`, over the kernel's card, and TCP goes over the latter, in turns. The comparison
-/// starts a lab of its own and ends it. Exit status 3: a bar is missed, or fewer than 7 rounds were measured.
+/// MX messages between two guests go over a card with `bypass`, over the kernel's card, and TCP goes over the latter, in turns. Then programs over
+/// LCI run on eight guests, with multicast by their cards and by themselves. The comparison starts labs of its own and ends them. Exit status 3: a bar is missed, or fewer than 7 rounds were measured.
 #[derive(Debug, clap::Args)]
 #[command(add = show(&[
-    ("weft bench card", "7 rounds, about two minutes"),
+    ("weft bench card", "7 rounds, about six minutes"),
+    ("weft bench card --only lci --rounds 5", "only programs over LCI"),
     ("weft bench card --rounds 1 --chart card.svg", "a first look, with a chart"),
 ]))]
 pub(in crate::cli) struct BenchCardArgs {
@@ -28,6 +29,9 @@ pub(in crate::cli) struct BenchCardArgs {
     /// Write a chart of the result here, as SVG.
     #[arg(long, value_name = "FILE")]
     chart: Option<PathBuf>,
+    /// Compare only this part.
+    #[arg(long, value_name = "PART")]
+    only: Option<card_comparison::Part>,
     /// How guests run.
     #[command(flatten)]
     guests: GuestArgs,
@@ -38,6 +42,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &BenchCardArgs) -> Resu
     let wanted = card_comparison::Options {
         rounds: args.rounds,
         chart: args.chart.clone(),
+        only: args.only,
         accel: args.guests.accel,
         boot_timeout: Duration::from_nanos(args.guests.boot_timeout.0),
     };

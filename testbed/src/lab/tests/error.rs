@@ -124,6 +124,14 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
             "3:26: wrong value: the number -1 = expected here: a whole number that is not negative",
         ),
         (
+            format!("{node}nic = [{{ member_timeout = \"99ms\" }}]\n"),
+            "3:27: a member timeout of 99ms is too short = at least 100ms",
+        ),
+        (
+            format!("{node}nic = [{{ member_timeout = \"601s\" }}]\n"),
+            "3:27: a member timeout of 601s is too long = at most 600s",
+        ),
+        (
             format!("{node}nic = [{{ loopback = true, switch = \"s1\" }}]\n"),
             "3:21: a NIC that is connected to itself is at no switch = leave out",
         ),

@@ -1,5 +1,7 @@
 //! What a card counts itself. Rings, links, firmware and switches have counters as well; `stats` puts all together.
 
+use firmware::HostRecordCounters;
+
 use super::translation::TranslationCounters;
 use crate::ring::RuleCounters;
 use crate::session::SessionRuleCounters;
@@ -28,6 +30,8 @@ pub struct CardCounters {
     pub session_rules: SessionRuleCounters,
     /// What was heard of the guest's IOMMU.
     pub translation: TranslationCounters,
+    /// What was read of the guest's records.
+    pub host_record: HostRecordCounters,
     /// Transmit completions that had something to tell.
     pub tx_decided: u64,
     /// Of these, unwanted by the driver.

@@ -6,6 +6,7 @@
 use ether::Time;
 use firmware::{Event, PacketInfo};
 
+use super::host_record;
 use super::lifecycle::signal;
 use super::receive_ring::{Meeting, Refused};
 use super::transmit_batch::{CompactFrame, TransmitBatch};
@@ -167,7 +168,9 @@ impl Card {
                 }
                 Event::Interrupt(interrupt) => Some(interrupt),
                 Event::FetchHostState => {
-                    let state = ring.host_state(pipeline.delivered());
+                    let counters = &mut self.counters.host_record;
+                    let record = host_record::fetch(self.negotiated.map.as_ref(), ring.host_record(), counters);
+                    let state = ring.host_state(pipeline.delivered(), record);
                     pipeline.host_state(now, state);
                     None
                 }
@@ -253,7 +256,7 @@ impl Card {
     }
 
     /// When the guest last polled, as far as its receive rings tell.
-    pub fn update_last_poll(&mut self, now: Time) -> Option<Time> {
+    pub(super) fn update_last_poll(&mut self, now: Time) -> Option<Time> {
         let words = self.pairs.iter().filter_map(|pair| pair.rx.driver_words());
         self.last_poll.update(now, words)
     }

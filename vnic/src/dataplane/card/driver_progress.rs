@@ -1,6 +1,6 @@
 //! What a receive ring's memory says about its driver: whether it asks for calls, how much it has processed, and whether it
-//! polls. The polling watchdog and the clock of the card (M-BV8 and M-BV10 in `docs/spec/papers.md`) fetch this instead of
-//! the two words of LCI.
+//! polls. The polling watchdog and the clock of the card (M-BV8 and M-BV10 in `docs/spec/papers.md`) fetch this where the guest
+//! has named no record of its own (`host_record`).
 //!
 //! Exact for a driver that keeps its ring full of buffers, gives each processed one back at once, and either leaves EVENT_IDX
 //! alone or keeps used_event at the next entry to process while it wants calls. Otherwise approximate, and late rather than
@@ -69,21 +69,34 @@ impl DriverProgress {
 
     /// Packets that the driver has not processed: what neither used_event nor the available index has gone beyond.
     pub fn update(&mut self, words: &DriverWords) -> u64 {
-        let unprocessed = words.published.wrapping_sub(self.processed);
-        let mut step = 0;
         // A driver has at most the ring's size of entries: that many made available, less those processed and not given back.
-        for candidate in [Some(words.available.wrapping_sub(words.size)), words.event] {
+        self.advance(
+            words.published,
+            [Some(words.available.wrapping_sub(words.size)), words.event],
+        )
+    }
+
+    /// Packets that the driver has not processed by its own account, which is a used index.
+    pub fn update_exactly(&mut self, published: u16, processed: u16) -> u64 {
+        self.advance(published, [Some(processed), None])
+    }
+
+    /// Goes on to the furthest of the indices; one that is behind or beyond what was published says nothing.
+    fn advance(&mut self, published: u16, candidates: [Option<u16>; 2]) -> u64 {
+        let unprocessed = published.wrapping_sub(self.processed);
+        let mut step = 0;
+        for candidate in candidates {
             let ahead = candidate.map_or(0, |index| index.wrapping_sub(self.processed));
             if ahead <= unprocessed {
                 step = step.max(ahead);
             }
         }
         self.processed = self.processed.wrapping_add(step);
-        let beyond = words.published.wrapping_sub(self.processed);
+        let beyond = published.wrapping_sub(self.processed);
         let done = self
             .ends
             .iter()
-            .take_while(|end| words.published.wrapping_sub(*end) >= beyond)
+            .take_while(|end| published.wrapping_sub(*end) >= beyond)
             .count();
         self.ends.skip(done);
         self.ends.len() as u64

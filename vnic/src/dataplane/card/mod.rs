@@ -9,6 +9,7 @@ mod delivery;
 mod driver_progress;
 mod fifo;
 pub mod forwarding_buffers;
+mod host_record;
 mod lifecycle;
 pub mod receive_ring;
 pub mod ring_activity;
@@ -28,6 +29,7 @@ use self::backpressure::Backpressure;
 use self::counters::CardCounters;
 use self::driver_progress::LastPoll;
 use self::forwarding_buffers::ForwardingBuffers;
+use self::host_record::PollTime;
 use self::lifecycle::Lifecycle;
 use self::receive_ring::ReceiveRing;
 use self::ring_activity::RingActivity;
@@ -96,6 +98,7 @@ pub struct Card {
     negotiated: Negotiated,
     backpressure: Backpressure,
     last_poll: LastPoll,
+    poll_time: PollTime,
     /// Timers of a guest that stopped, in this process or an earlier one, until that guest is back.
     timers_set_aside: Vec<ArmedTimer>,
     waiting: WaitingFrames,
@@ -120,6 +123,7 @@ impl Card {
             negotiated: Negotiated::default(),
             backpressure: Backpressure::default(),
             last_poll: LastPoll::default(),
+            poll_time: PollTime::default(),
             timers_set_aside: Vec::new(),
             waiting: WaitingFrames::default(),
             forwarding_buffers: ForwardingBuffers::default(),

@@ -4,7 +4,7 @@
 
 use crate::session::SessionVring;
 use ether::Time;
-use firmware::{HostState, INLINE_HEADER_LEN, Reason};
+use firmware::{HostRecord, HostRecordPlace, HostState, INLINE_HEADER_LEN, Reason};
 
 use super::driver_progress::DriverProgress;
 use super::fifo::Fifo;
@@ -125,6 +125,10 @@ pub struct ReceiveRing {
     packet_ends: Fifo<u16, { RING_SIZE_MAX as usize }>,
     /// What the driver has processed, for the card's watchdog.
     progress: DriverProgress,
+    /// Where the guest's library says how far it is, if it does.
+    host_record: Option<HostRecordPlace>,
+    /// The watchdog's last decision was by that record.
+    is_exact: bool,
     // Scratch for frames that need several buffers or chains.
     chains: Vec<(u16, u32)>,
     pieces: Vec<Piece>,
@@ -150,6 +154,8 @@ impl Default for ReceiveRing {
             ahead: Fifo::filled_with(Buffer::chain(0)),
             packet_ends: Fifo::filled_with(0),
             progress: DriverProgress::default(),
+            host_record: None,
+            is_exact: false,
             chains: Vec::new(),
             pieces: Vec::new(),
             #[cfg(test)]
@@ -170,6 +176,7 @@ impl ReceiveRing {
         self.chains.reserve(size);
         self.pieces.reserve(size);
         self.progress.watch(false, 0, || ring.driver_words());
+        self.set_host_record(None);
         // A stall goes on until a frame is taken: starting a ring anew earns no waiting time.
         self.ring = Some(ring);
         self.vring = Some(vring);
@@ -211,6 +218,7 @@ impl ReceiveRing {
     pub fn stop(&mut self) -> Option<u16> {
         self.vring = None;
         self.shortage.awaits_translation = false;
+        self.set_host_record(None);
         self.forget_read_ahead();
         self.packet_ends.clear();
         let mut ring = self.ring.take()?;
@@ -589,15 +597,34 @@ impl ReceiveRing {
         self.ring.as_ref().map(SplitRing::driver_words)
     }
 
+    /// Where the guest's library says how far it is with this ring, as long as the ring runs.
+    pub fn set_host_record(&mut self, place: Option<HostRecordPlace>) {
+        self.host_record = place;
+        self.is_exact = false;
+    }
+
+    /// Where it does, if it does.
+    pub fn host_record(&self) -> Option<HostRecordPlace> {
+        self.host_record
+    }
+
     /// The host's state for the card's watchdog, of whose packets `delivered` are in the ring: what was not processed is
-    /// known by ends of packets, the rest is.
-    pub fn host_state(&mut self, delivered: u64) -> HostState {
+    /// known by ends of packets, the rest is. The guest's `record` is exact; without it, the ring tells.
+    pub fn host_state(&mut self, delivered: u64, record: Option<HostRecord>) -> HostState {
+        self.is_exact = record.is_some();
         let Some(words) = self.driver_words() else {
             return HostState {
                 interrupts_enabled: false,
                 processed: delivered,
             };
         };
+        if let Some(record) = record {
+            let unprocessed = self.progress.update_exactly(words.published, record.processed as u16);
+            return HostState {
+                interrupts_enabled: record.interrupts_enabled,
+                processed: delivered.saturating_sub(unprocessed),
+            };
+        }
         let unprocessed = self.progress.update(&words);
         HostState {
             interrupts_enabled: self.progress.asks_for_call(&words),
@@ -612,7 +639,13 @@ impl ReceiveRing {
         let Some(ring) = &mut self.ring else { return false };
         let mut wanted = ring.driver_wants_notification();
         if reason == Reason::Watchdog {
-            wanted = self.progress.asks_for_call(&ring.driver_words());
+            let words = ring.driver_words();
+            wanted = if self.is_exact {
+                // The record's flag stands for used_event; a driver that never takes calls says so in its ring.
+                words.event.is_some() || !words.no_interrupt
+            } else {
+                self.progress.asks_for_call(&words)
+            };
         }
         if wanted {
             ring.note_signalled();

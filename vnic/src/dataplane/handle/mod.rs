@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 use fabric::{Link, LinkConfig, Switch, SwitchConfig, TrunkId};
 use vnicd_protocol::{
-    CoalescingChange, Direction, DmaChange, LINK_DELAY_NS_MAX, LinkChange, LinkSettings, MTU_MIN, MisorderChange,
-    PortInfo, PortLinks, PortSettings, PortStats, SteeringChange, TIMER_NS_MIN, TrunkLinks,
+    CoalescingChange, Direction, DmaChange, LINK_DELAY_NS_MAX, LinkChange, LinkSettings, MEMBER_TIMEOUT_NS_MAX,
+    MEMBER_TIMEOUT_NS_MIN, MTU_MIN, MisorderChange, PortInfo, PortLinks, PortSettings, PortStats, SteeringChange,
+    TIMER_NS_MIN, TrunkLinks,
 };
 
 pub(in crate::dataplane) use vnicd_protocol::{LOOPBACK_MTU_MAX, MTU_MAX, QUEUE_PAIRS_MAX};
@@ -346,6 +347,13 @@ pub(in crate::dataplane) fn make_nic(settings: &PortSettings) -> Result<firmware
         ..firmware::CardConfig::default()
     });
     loopback::connect(&mut nic, settings);
+    let timeout_ns = settings.member_timeout_ns;
+    if !(MEMBER_TIMEOUT_NS_MIN..=MEMBER_TIMEOUT_NS_MAX).contains(&timeout_ns) {
+        return Err(invalid(format!(
+            "member_timeout_ns must be {MEMBER_TIMEOUT_NS_MIN} to {MEMBER_TIMEOUT_NS_MAX}, not {timeout_ns}"
+        )));
+    }
+    nic.multicast_mut().set_dead_ns(timeout_ns);
     let now = ether::Time::ZERO;
     CoalescingChange::set(&mut nic, &settings.coalescing, now)?;
     DmaChange::set(&mut nic, &settings.dma, now)?;

@@ -138,6 +138,7 @@ impl DataPlane {
                 .collect(),
             control: control(port),
             watchdog: port.firmware().watchdog_counters(),
+            host_record: counts(&counters.host_record),
             timers: TimerStats {
                 armed_now: port.firmware().timers().armed() as u64,
                 counters: port.firmware().timers().counters().with_one_lateness(),

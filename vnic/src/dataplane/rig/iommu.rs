@@ -3,6 +3,7 @@
 //! The card sees the memory through a mapping of its own, in which a page cannot be touched while the frontend has not
 //! translated an address to it: an access by a translation that is gone ends the test's process with a signal.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -66,6 +67,17 @@ impl Rig {
         tx.make_available(memory, index);
     }
 
+    /// Puts a descriptor of any address and length on a ring of `guest`: to receive into, or to send from.
+    pub fn offer_wild(&mut self, guest: usize, receives: bool, index: u16, addr: u64, len: u32) {
+        let Guest { memory, rx, tx, .. } = &mut self.guests[guest];
+        let ring = if receives { rx } else { tx };
+        let at = ring.base + DESCRIPTORS + 16 * u64::from(index);
+        let flags = if receives { 2 } else { 0 };
+        let words = [addr, u64::from(len) | flags << 32];
+        memory.write_obj(words, address(at)).expect("in memory");
+        ring.make_available(memory, index);
+    }
+
     /// Stops both rings of `guest`, as its frontend does when the driver resets the card, and starts them empty with all buffers
     /// posted.
     pub fn restart_driver(&mut self, guest: usize) {
@@ -96,6 +108,8 @@ pub struct Iommu {
     free: Vec<usize>,
     /// What the card may do with each page of I/O addresses, as its frontend told it.
     given: Vec<Option<Permission>>,
+    /// Pages of the file of which the card was told instead of the right ones, by page of I/O addresses.
+    lies: BTreeMap<usize, usize>,
     /// What the card asked for.
     pub misses: Arc<Misses>,
 }
@@ -137,6 +151,7 @@ impl Rig {
             places: (0..PAGES).map(|page| FILE_PAGES - 1 - 2 * page).collect(),
             free: (0..PAGES).map(|page| 2 * page).collect(),
             given: vec![None; PAGES],
+            lies: BTreeMap::new(),
             misses: Arc::clone(&misses),
             file,
         };
@@ -200,6 +215,7 @@ impl Iommu {
     /// Tells the card that it may use this page so.
     pub fn give(&mut self, rig: &mut Rig, page: usize, permission: Permission) {
         self.protect(self.places[page], MprotectFlags::READ | MprotectFlags::WRITE);
+        let lie = self.lies.remove(&page);
         self.given[page] = Some(permission);
         let first = (page * PAGE) as u64;
         let mapping = Mapping {
@@ -209,6 +225,40 @@ impl Iommu {
             permission,
         };
         rig.tell(self.guest, TranslationChange::Given(vec![mapping]));
+        lie.into_iter().for_each(|file_page| self.hide(file_page));
+    }
+
+    /// Tells the card of other pages of the file than those that are behind these pages of I/O addresses, in one mapping, whatever it was
+    /// told of them before.
+    pub fn lie(&mut self, rig: &mut Rig, pages: Range<usize>, file_page: usize, permission: Permission) {
+        let told = pages.clone().zip(file_page..);
+        told.clone()
+            .for_each(|(_, to)| self.protect(to, MprotectFlags::READ | MprotectFlags::WRITE));
+        let first = (pages.start * PAGE) as u64;
+        let mapping = Mapping {
+            first,
+            last: (pages.end * PAGE) as u64 - 1,
+            guest: GUEST_BASE + (file_page * PAGE) as u64,
+            permission,
+        };
+        rig.tell(self.guest, TranslationChange::Given(vec![mapping]));
+        let before: Vec<_> = pages.clone().filter_map(|page| self.lies.remove(&page)).collect();
+        let true_before: Vec<_> = pages
+            .filter_map(|page| Some((page, self.given[page].take()?)))
+            .collect();
+        self.lies.extend(told);
+        let true_before = true_before.into_iter().map(|(page, _)| self.places[page]);
+        let gone: Vec<_> = before.into_iter().chain(true_before).collect();
+        gone.into_iter().for_each(|file_page| self.hide(file_page));
+    }
+
+    /// A page of the file cannot be touched any more, unless the card was told of it for other addresses.
+    fn hide(&self, file_page: usize) {
+        let is_told = self.lies.values().any(|to| *to == file_page)
+            || (0..PAGES).any(|page| self.given[page].is_some() && self.places[page] == file_page);
+        if !is_told {
+            self.protect(file_page, MprotectFlags::empty());
+        }
     }
 
     /// Tells the card that it may not use these pages any more. When that is done, any access to them ends the process.
@@ -217,7 +267,10 @@ impl Iommu {
         rig.tell(self.guest, TranslationChange::Gone(range));
         for page in pages {
             if self.given[page].take().is_some() {
-                self.protect(self.places[page], MprotectFlags::empty());
+                self.hide(self.places[page]);
+            }
+            if let Some(file_page) = self.lies.remove(&page) {
+                self.hide(file_page);
             }
         }
     }
@@ -270,11 +323,9 @@ impl Iommu {
     /// A driver begins anew: all translations are void.
     pub fn reset(&mut self, rig: &mut Rig) {
         rig.tell(self.guest, TranslationChange::On(Arc::clone(&self.misses)));
-        for page in 0..PAGES {
-            if self.given[page].take().is_some() {
-                self.protect(self.places[page], MprotectFlags::empty());
-            }
-        }
+        self.lies.clear();
+        self.given.fill(None);
+        (0..FILE_PAGES).for_each(|page| self.protect(page, MprotectFlags::empty()));
     }
 
     /// The frontend shares its memory anew: all translations are void.
@@ -289,10 +340,8 @@ impl Iommu {
     /// The frontend is gone.
     pub fn disconnect(&mut self, rig: &mut Rig) {
         rig.plane.card(self.guest).disconnect();
-        for page in 0..PAGES {
-            if self.given[page].take().is_some() {
-                self.protect(self.places[page], MprotectFlags::empty());
-            }
-        }
+        self.lies.clear();
+        self.given.fill(None);
+        (0..FILE_PAGES).for_each(|page| self.protect(page, MprotectFlags::empty()));
     }
 }

@@ -4,6 +4,8 @@
 mod captures;
 mod card;
 mod faults;
+mod host_record;
+mod hostile_driver;
 mod iommu;
 mod links;
 mod loopback;

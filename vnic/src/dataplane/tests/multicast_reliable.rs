@@ -10,7 +10,17 @@ use crate::dataplane::rig::{ALL_FEATURES, RING, Rig, multicast_frame};
 const GROUP: u16 = RELIABLE_GROUP_MIN + 7;
 
 fn group_of(guests: usize) -> Rig {
-    let mut rig = Rig::new(&vec![ALL_FEATURES; guests]);
+    group_with(guests, DEAD_NS)
+}
+
+/// A group whose members may take nothing for so long.
+fn group_with(guests: usize, member_timeout_ns: u64) -> Rig {
+    let mut rig = Rig::new(&[]);
+    for _ in 0..guests {
+        rig.add_guest_with(0, ALL_FEATURES, |settings| {
+            settings.member_timeout_ns = member_timeout_ns
+        });
+    }
     for guest in 0..guests {
         rig.join(guest, GROUP);
     }
@@ -121,14 +131,19 @@ fn m_bv5_a_packet_for_one_member_reaches_it_alone_and_its_sender_is_told() {
 
 #[test]
 fn m_bv5_a_guest_that_is_stopped_for_the_whole_time_is_removed_and_the_others_are_told_who_it_was() {
-    for machine_is_gone in [false, true] {
-        let mut rig = group_of(5);
+    for (machine_is_gone, timeout_ns) in [
+        (false, DEAD_NS),
+        (true, DEAD_NS),
+        (false, DEAD_NS / 20),
+        (true, DEAD_NS / 20),
+    ] {
+        let mut rig = group_with(5, timeout_ns);
         if machine_is_gone {
             rig.stop_receiving(1);
         }
         let mut got = vec![Vec::new(); 5];
         send(&mut rig, 2 * RING, &[0, 2, 3, 4], &mut got);
-        rig.now = rig.now.plus_nanos(DEAD_NS - 1);
+        rig.now = rig.now.plus_nanos(timeout_ns - 1);
         rig.settle();
         for guest in [0, 2, 3, 4] {
             assert!(tags(&mut rig, guest).iter().all(|tag| tag.0 != Kind::Gone));

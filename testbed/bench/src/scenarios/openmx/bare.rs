@@ -12,8 +12,8 @@ use super::{
     work::{PATIENCE, Path, RATE_LENGTH, RATE_MESSAGES, Task, Work, be_woken, now_ns, wake_up},
 };
 
-/// Local experimental EtherType 2, which no other program uses on this pair.
-const ETHER_TYPE: EtherType = EtherType::CARD_TO_CARD;
+/// Local experimental EtherType 1, which no other program uses on this pair; LCI uses 2.
+const ETHER_TYPE: EtherType = EtherType::CARD_CONTROL;
 /// Length of the ring, as for an endpoint of `omx`.
 const RING_LEN: usize = 4 << 20;
 /// Bytes and frames in flight at most; the receiver allows more in quarters of that.

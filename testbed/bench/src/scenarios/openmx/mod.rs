@@ -1,6 +1,7 @@
 //! Open-MX against TCP and bare packet sockets, between two network namespaces joined by a veth pair, with one process per core.
 
 mod bare;
+mod lci;
 mod messages;
 mod partner;
 mod plan;
@@ -44,7 +45,7 @@ pub struct Options {
         long,
         alias = "ways",
         value_delimiter = ',',
-        default_value = "open-mx,tcp,tcp-plain,bare,bare-back-off,open-mx-inside,bare-inside"
+        default_value = "open-mx,tcp,tcp-plain,bare,bare-back-off,open-mx-inside,bare-inside,lci"
     )]
     paths: Vec<work::Path>,
     /// Print JSON with every sample instead of the table

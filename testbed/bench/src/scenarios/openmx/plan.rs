@@ -84,11 +84,33 @@ impl Works {
 
     fn add_part(&mut self, part: Part) {
         match part {
-            Part::Latency => self.add_round_trips(
-                Path::OpenMx,
-                false,
-                &[(Path::Tcp, Limit::RatioMax(0.5)), (Path::Bare, Limit::MoreMax(600.0))],
-            ),
+            Part::Latency => {
+                for length in SHORT {
+                    let round_trips = |path| {
+                        work(
+                            Task::PingPong {
+                                length,
+                                blocking: false,
+                            },
+                            path,
+                            MTU_USUAL,
+                        )
+                    };
+                    let rivals = [(Path::Tcp, Limit::RatioMax(0.5)), (Path::Bare, Limit::MoreMax(600.0))];
+                    self.add(round_trips(Path::OpenMx), &rivals);
+                    let ours = round_trips(Path::Lci);
+                    self.works.push(ours);
+                    self.goals.push(Goal {
+                        ours,
+                        against: Some(round_trips(Path::Tcp)),
+                        limit: if length == 0 {
+                            Limit::RatioMax(0.6)
+                        } else {
+                            Limit::Shown
+                        },
+                    });
+                }
+            }
             Part::Blocking => self.add_round_trips(Path::OpenMx, true, &[(Path::Tcp, Limit::RatioMax(0.95))]),
             Part::Rate => {
                 let ours = work(Task::Rate, Path::OpenMx, MTU_USUAL);

@@ -25,6 +25,8 @@ pub enum Path {
     OpenMxInside,
     /// A flag in shared memory, or `process_vm_readv`, without a protocol.
     BareInside,
+    /// LCI with retransmission on the host.
+    Lci,
 }
 
 impl Path {
@@ -38,6 +40,7 @@ impl Path {
             Self::BareBackOff => "bare frames, back-off",
             Self::OpenMxInside => "Open-MX, one host",
             Self::BareInside => "bare memory",
+            Self::Lci => "LCI-host",
         }
     }
 

@@ -10,10 +10,11 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use ether::MacAddr;
+use netif::Interface;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bare, messages,
+    bare, lci, messages,
     partner::{Answer, Order, Partner, Reach},
     shared, tcp,
     turns::{self, End},
@@ -231,6 +232,12 @@ fn serve_turns(side: &Side, other: Option<MacAddr>, works: &[Work]) -> anyhow::R
                 let end = shared::open_end(trip, true)?;
                 Box::new(move || Ok(end))
             }
+            Path::Lci => {
+                let here = other.context("the address of the side to serve is not known")?;
+                let nodes = [here, Interface::find(side.interface)?.mac];
+                let interface = side.interface;
+                Box::new(move || lci::open_end(interface, nodes, trip))
+            }
             Path::Tcp | Path::TcpPlain => {
                 let listener = tcp::listen(THERE.1)?;
                 port = listener.local_addr()?.port();
@@ -360,6 +367,7 @@ impl World {
                 Path::Bare => bare::open_end(self.side.interface, self.other, *work, false)?.await_peer()?,
                 Path::BareBackOff => bail!("{:?} is not measured over {}", work.task, work.path.name()),
                 Path::BareInside => shared::open_end(trip, false)?,
+                Path::Lci => lci::open_end(self.side.interface, [self.here, self.other], trip)?,
                 Path::Tcp | Path::TcpPlain => tcp::connect_end(THERE.1, port, trip)?,
             });
         }

@@ -39,6 +39,12 @@ pub fn expected_request(request: &Request) -> Vec<(&'static str, u64)> {
             ("marks", change.marks.unwrap_or(false).into()),
         ],
         Request::GetCopyEngine => vec![("operation", 15)],
+        Request::SetHostRecord { queue, place } => vec![
+            ("operation", 18),
+            ("queue", queue.into()),
+            ("record_key", place.map_or(0, |place| place.key).into()),
+            ("record_address", place.map_or(0, |place| place.address)),
+        ],
         Request::GetStrategies { first } => vec![("operation", 17), ("strategy", first.0.into())],
         Request::GetCounters { queue, strategy } => vec![
             ("operation", 4),
@@ -216,6 +222,17 @@ pub fn expected_reply(reply: &Reply) -> Vec<(String, u64)> {
             ("copy.refused.overlap", report.counters.refused[1]),
             ("copy.refused.misaligned", report.counters.refused[4]),
         ]),
+        Reply::SetHostRecord(report) => {
+            let counters = report.counters.named();
+            let counters = counters.map(|(name, count)| (format!("record_{name}"), count));
+            let mut list = named(&[
+                ("status", 0),
+                ("queue", report.queue.into()),
+                ("record_is_read", report.is_read.into()),
+            ]);
+            list.extend(counters);
+            list
+        }
         Reply::Refused(refusal) => named(&[("status", refusal.code.into())]),
     }
 }
