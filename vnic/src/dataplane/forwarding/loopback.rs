@@ -4,8 +4,8 @@
 
 use ether::Time;
 use firmware::copy_engine::{
-    COPY_HEADER_LEN, COPY_MTU_MAX, CopyAction, CopyEngineConfig, CopyHeader, CopyRequest, NOTIFICATION_LEN,
-    Notification, Place,
+    COPY_FRAME_LEN_MAX, COPY_HEADER_LEN, COPY_MTU_MAX, CopyAction, CopyEngineConfig, CopyHeader, CopyRequest,
+    NOTIFICATION_LEN, Notification, Place,
 };
 
 use super::Forwarding;
@@ -28,7 +28,7 @@ const _: () = assert!(mtu::frame_len_max(vnicd_protocol::LOOPBACK_MTU_MAX) <= CO
 pub fn connect(nic: &mut firmware::Card, settings: &PortSettings) {
     if settings.loopback {
         nic.connect_to_itself(CopyEngineConfig {
-            mtu: mtu::frame_len_max(settings.mtu),
+            mtu: mtu::frame_len_max(settings.mtu).max(COPY_FRAME_LEN_MAX),
             ..CopyEngineConfig::DEFAULT
         });
     }
