@@ -58,6 +58,10 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = FabricSettings::POLL_NS_DEFAULT / 1000,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     poll_us: u64,
+    /// Poll for at most N microseconds after the last copy by a card that is wired to itself
+    #[arg(long, value_name = "N", default_value_t = FabricSettings::COPIES_POLL_NS_DEFAULT / 1000,
+          value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    copies_poll_us: u64,
     #[command(flatten)]
     coalescing: CoalescingArgs,
     /// Queue pairs of ports named here
@@ -198,6 +202,7 @@ fn run(args: Args) -> Result<(), Failure> {
 
     let fabric = Fabric::new(FabricSettings {
         poll_ns: args.poll_us * 1000,
+        copies_poll_ns: args.copies_poll_us * 1000,
         ..FabricSettings::default()
     })
     .context("cannot start the switch")?;

@@ -117,6 +117,7 @@ impl Forwarding {
         let Some(arrived) = arrived else {
             return self.wiring.block(frame, index, 0, now);
         };
+        self.has_copied = true;
         let card = &mut self.wiring.cards[index];
         card.count_sent(wire);
         card.firmware_mut().note_forwarded(now, 1, u64::from(frame.len));

@@ -164,6 +164,17 @@ fn m_ci1_a_copy_is_as_long_as_the_engine_says_whatever_the_mtu_and_no_other_fram
 }
 
 #[test]
+fn m_ci1_copies_and_nothing_else_are_waited_for_as_copies_are() {
+    let mut rig = loopback();
+    rig.send(0, 0, &frame(7, 1, 60, 0));
+    rig.settle();
+    assert!(!rig.plane.take_has_copied());
+    rig.send(1, 0, &copy(0, &[1, 2, 3], None));
+    rig.settle();
+    assert!(rig.plane.take_has_copied() && !rig.plane.take_has_copied());
+}
+
+#[test]
 fn m_ci2_a_copy_with_a_notification_arrives_with_it_and_is_counted_as_one() {
     let mut rig = loopback();
     let data: Vec<u8> = (0..1000u16).map(|at| at as u8).collect();
