@@ -26,8 +26,6 @@ pub const COPIES_MAX: usize = 1024;
 /// Parts of memory that are registered at once, at most.
 pub const REGISTRATIONS_MAX: usize = 256;
 
-/// After this many frames the card may begin, while the others are being posted.
-const FIRST_FRAMES: u16 = 4;
 /// A card that has done nothing for so long is told again that there is work.
 const REMINDER_INTERVAL: Duration = Duration::from_millis(20);
 /// A waiting program looks at its variable so often before it looks at the clock and at the rings.
@@ -90,7 +88,7 @@ pub struct Counters {
 ///
 /// Copies are done one after the other, in the order of the calls, so a copy may read what an earlier one writes, and a
 /// notification says that all before it are done, too. The card works by itself; but it has room for a limited number of frames
-/// (256, of up to 8 KiB), and what is behind that is posted with the next call of any kind.
+/// (256, of up to 252 KiB), and what is behind that is posted with the next call of any kind.
 pub struct Engine<B: Backend = LoopCard> {
     // Before the registrations: it is stopped before their memory is let go.
     card: B,
@@ -103,8 +101,11 @@ pub struct Engine<B: Backend = LoopCard> {
     /// Bytes of data in a frame.
     frame_len: usize,
     counters: Counters,
-    /// When the card last did something, or had nothing to do.
-    progress: Instant,
+    /// Room for the pieces of a frame's source and destination.
+    pieces: Box<[[Piece; PIECES_MAX]; 2]>,
+    /// When it was first seen that the card has done nothing since it last did something, or had nothing to do: asking for a copy
+    /// reads no clock.
+    quiet_since: Option<Instant>,
     /// How often it was reminded since.
     reminders: u32,
     given_up: Option<String>,
@@ -116,8 +117,8 @@ impl Engine {
     /// # Errors
     /// [`CopyError::Card`], [`CopyError::NotLoopback`].
     pub fn open(address: CardAddress, options: &Options) -> Result<Self, CopyError> {
-        probe::check(address)?;
-        Ok(Self::with(LoopCard::open(address)?, options))
+        let frame_len_max = probe::check(address)?;
+        Ok(Self::with(LoopCard::open(address, frame_len_max)?, options))
     }
 }
 
@@ -140,7 +141,8 @@ impl<B: Backend> Engine<B> {
             notifying: VecDeque::new(),
             options: options.clone(),
             counters: Counters::default(),
-            progress: Instant::now(),
+            pieces: Box::new([[Piece::default(); PIECES_MAX]; 2]),
+            quiet_since: None,
             reminders: 0,
             given_up: None,
         }
@@ -360,7 +362,7 @@ impl<B: Backend> Engine<B> {
             if let Some(stored) = notification {
                 self.notifying.push_back((self.counters.frames + 1, stored));
             }
-            let mut pieces = [[Piece::default(); PIECES_MAX]; 2];
+            let pieces = &mut *self.pieces;
             let counts = [
                 source.take(&mut copy.source.cursor, len, &mut pieces[0]),
                 destination.take(&mut copy.destination.cursor, len, &mut pieces[1]),
@@ -386,11 +388,12 @@ impl<B: Backend> Engine<B> {
             if is_last && let Some(done) = self.waiting.pop_front() {
                 self.all_posted(&done);
             }
-            if unpublished == FIRST_FRAMES {
+            // The card begins with the first one while the others are being posted.
+            if unpublished == 1 {
                 self.card.publish();
             }
         }
-        if unpublished > 0 {
+        if unpublished > 1 {
             self.card.publish();
         }
     }
@@ -452,13 +455,13 @@ impl<B: Backend> Engine<B> {
     }
 
     fn has_progress(&mut self) {
-        self.progress = Instant::now();
+        self.quiet_since = None;
         self.reminders = 0;
     }
 
     /// The card has done nothing since the last look.
     fn wait_on(&mut self) -> Result<(), CopyError> {
-        let quiet = self.progress.elapsed();
+        let quiet = self.quiet_since.get_or_insert_with(Instant::now).elapsed();
         if quiet > self.options.timeout {
             let after = self.options.timeout;
             return Err(self.give_up(CopyError::Stalled { after }));

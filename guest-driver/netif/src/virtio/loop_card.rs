@@ -11,7 +11,7 @@ use super::{
     device::{self, Bar, Device, Pin},
     doorbells::Doorbells,
     layout::PAGE,
-    loop_ring::{FRAME_HEADER_LEN, LoopFrame, LoopRings, Reaped, Side},
+    loop_ring::{FRAME_HEADER_LEN, LoopFrame, LoopRings, RING_SIZE_MIN, Reaped, Side},
     memory::SharedMemory,
     negotiation::{OF_CHAINS, Wanted, negotiate},
     registers::{Common, MappedRegisters, status},
@@ -46,16 +46,18 @@ pub struct LoopCard {
     rings: LoopRings,
     doorbells: Doorbells,
     facts: CardFacts,
+    /// Bytes of the longest frame.
+    frame_len_max: usize,
     stopped: bool,
 }
 
 impl LoopCard {
-    /// Takes the card at `address` and starts it.
+    /// Takes the card at `address` and starts it. It takes frames of up to `frame_len_max` bytes, as it has said of itself.
     ///
     /// # Errors
     /// [`VirtioError`]: no such card, with another driver, in use, no privilege, or unusable. Whether its output is wired to its
     /// input only the card itself knows: ask it before.
-    pub fn open(address: CardAddress) -> Result<Self, VirtioError> {
+    pub fn open(address: CardAddress, frame_len_max: usize) -> Result<Self, VirtioError> {
         let mut device: Box<dyn Device> = match device::route_of(address)? {
             Route::Uio => Box::new(Uio::open(address)?),
             Route::Vfio => Box::new(Vfio::open_patiently(address, || false)?),
@@ -76,6 +78,10 @@ impl LoopCard {
         let negotiated =
             negotiate(&common, &network, wanted).map_err(|what| VirtioError::Unusable { address, what })?;
         let size = LoopRings::size(negotiated.ring_size);
+        if size < RING_SIZE_MIN {
+            let what = "its rings are too short for the chains of copies";
+            return Err(VirtioError::Unusable { address, what });
+        }
         let memory = SharedMemory::new("weft-loop-card", LoopRings::len(size)).map_err(fail("make the memory"))?;
         let bus = device.attach(&memory).map_err(fail("pin the memory"))?;
         let rings = LoopRings::new(memory, size, &bus);
@@ -94,6 +100,7 @@ impl LoopCard {
             rings,
             doorbells,
             facts: negotiated.facts,
+            frame_len_max,
             stopped: false,
         };
         // The device may begin with a ring only after its first doorbell.
@@ -115,7 +122,7 @@ impl LoopCard {
 
     /// Returns how many bytes a frame has behind its header at most: data, and 8 if there is a notification.
     pub const fn frame_data_max(&self) -> usize {
-        self.facts.frame_len_max().saturating_sub(FRAME_HEADER_LEN)
+        self.frame_len_max.saturating_sub(FRAME_HEADER_LEN)
     }
 
     /// Keeps whole pages of this process where they are and makes them known to the card.
