@@ -4,11 +4,14 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::plan::{BYPASS, KERNEL, LONG_BYTES, SHORT_BYTES, TCP, THROUGHPUT, TIME};
+use super::{
+    copies,
+    plan::{BYPASS, KERNEL, LONG_BYTES, SHORT_BYTES, TCP, THROUGHPUT, TIME},
+};
 use crate::{
     guest_channel::GuestChannel,
     guest_tools::{TOOL_PATIENCE, output, start_server},
-    harness::{Cell, Sample},
+    harness::{Cell, Sample, Turn},
     supervisor_client::client::Client,
 };
 
@@ -68,8 +71,8 @@ impl Guests {
         })
     }
 
-    /// Measures everything of one rival.
-    pub(super) fn measure(&self, rival: usize) -> Result<Vec<(Cell, Sample)>> {
+    /// Measures everything of one rival, or of those that copy.
+    pub(super) fn measure(&self, rival: usize, turn: &Turn) -> Result<Vec<(Cell, Sample)>> {
         let samples = match rival {
             BYPASS => self.messages(CARD, &self.macs[0], false)?,
             // Which of the two is quicker depends on who else wants the processors.
@@ -82,6 +85,7 @@ impl Guests {
                 ]
             }
             TCP => vec![(THROUGHPUT, self.tcp()?)],
+            copies::ICOPY => return copies::measure(&self.sender, turn),
             _ => Vec::new(),
         };
         let sample = |(measurement, value)| (Cell { measurement, rival }, Sample::new(value));
