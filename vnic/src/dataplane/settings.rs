@@ -6,7 +6,7 @@ pub struct FabricSettings {
     /// Longest time to poll for more work before asking for kicks and sleeping, in nanoseconds. It is made
     /// shorter while work comes later than that, or another process wants the processor.
     pub poll_ns: u64,
-    /// The same after a copy by a card that is wired to itself: a program computes while it copies, so the next copy comes later than
+    /// Longest time to poll after a copy by a card that is wired to itself: a program computes while it copies, so the next copy comes later than
     /// the next frame does.
     pub copies_poll_ns: u64,
     /// How long after the start guests that used another process's ports before are waited for, in nanoseconds: until all

@@ -61,7 +61,7 @@ struct Measured {
     /// Processor time of asking for a copy by the card and seeing that it is done, in nanoseconds, where copies follow each other and
     /// the program computes meanwhile.
     icopy_cpu_ns: u64,
-    /// The same for a copy after a pause, which finds what emulates the card asleep.
+    /// Processor time of a copy after a pause, which finds what emulates the card asleep.
     awakening_cpu_ns: u64,
     /// Time from before the call until its notification is seen, in nanoseconds, where the program waits for each copy.
     notified_ns: u64,
@@ -113,7 +113,7 @@ fn processor_time() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 
-/// The same at the beginning of what is measured. The clock is read twice: under emulation the first reading after other code takes
+/// Processor time at the beginning of what is measured. The clock is read twice: under emulation the first reading after other code takes
 /// longer, and what is subtracted for the reading at the end is the time of one that does not.
 fn begin_processor_time() -> Duration {
     processor_time();
