@@ -8,6 +8,7 @@ use proptest::prelude::*;
 enum Step {
     Post(Filter),
     Cancel(usize),
+    CancelAllFrom(SourceKey),
     Message(Envelope),
     Claim(Filter),
     ReceiveClaimed(usize),
@@ -35,6 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => filter.clone().prop_map(Step::Post),
         1 => any::<usize>().prop_map(Step::Cancel),
         4 => (0u64..6, source()).prop_map(|(match_info, source)| Step::Message(Envelope { match_info, source })),
+        1 => source().prop_filter_map("any source", |source| source.map(Step::CancelAllFrom)),
         1 => filter.prop_map(Step::Claim),
         1 => any::<usize>().prop_map(Step::ReceiveClaimed),
     ]
@@ -74,6 +76,13 @@ proptest! {
                         prop_assert_eq!(table.posted.cancel(id), Some(number));
                         prop_assert_eq!(table.posted.cancel(id), None);
                     }
+                }
+                Step::CancelAllFrom(source) => {
+                    let (of_source, others): (Vec<_>, Vec<_>) =
+                        posted.into_iter().partition(|(filter, ..)| filter.source == Some(source));
+                    posted = others;
+                    let expected: Vec<_> = of_source.into_iter().map(|(_, number, _)| number).collect();
+                    prop_assert_eq!(table.posted.take_all_from(source), expected);
                 }
                 Step::Claim(filter) => {
                     let expected = unexpected.iter().position(|(message, _)| takes(filter, *message));

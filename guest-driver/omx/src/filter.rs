@@ -14,7 +14,9 @@ pub struct MessageFilter {
     pub match_info: u64,
     /// The bits of the match information that count.
     pub match_mask: u64,
-    /// The only endpoint that the messages come from; `None`: any.
+    /// The only endpoint that the messages come from; `None`: any. A receive from one endpoint alone fails as
+    /// [`StatusCode::Unreachable`](crate::StatusCode::Unreachable) when that endpoint is given up because it does not
+    /// answer.
     pub source: Option<SourceKey>,
 }
 
@@ -149,6 +151,8 @@ impl Endpoint {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use ether::MacAddr;
     use mxoe::wire::Preset;
 
@@ -157,11 +161,17 @@ mod tests {
 
     /// Opens two endpoints that are joined in memory; the first one knows the second one's address.
     fn joined() -> (Endpoint, Endpoint, Address) {
+        joined_for(EndpointOptions::default().give_up)
+    }
+
+    /// Connects two endpoints, which give each other up after this time without an answer.
+    fn joined_for(give_up: Duration) -> (Endpoint, Endpoint, Address) {
         let macs = [1, 2].map(|last| MacAddr([2, 0, 0, 0, 0, last]));
         let (port_a, port_b) = netif::memory_pair(macs, 9000, 64).unwrap();
         let options = EndpointOptions {
             progress: false,
             announces_head: true,
+            give_up,
             ..EndpointOptions::default()
         };
         let a = Endpoint::open_on(&options, Box::new(port_a), Preset::Native9000).unwrap();
@@ -221,6 +231,40 @@ mod tests {
             assert_eq!(finish(&b, &a, request).code, StatusCode::Success);
             assert_eq!(*byte, [expected]);
         }
+    }
+
+    #[test]
+    fn receives_that_only_a_silent_peer_could_fulfil_fail_and_others_wait() {
+        let (a, b, to_b) = joined_for(Duration::from_millis(200));
+        let sources = [
+            Some(to_b.source_key()),
+            None,
+            Some(a.address().source_key()),
+            Some(to_b.source_key()),
+        ];
+        let [first, from_anyone, from_itself, last] = sources.map(|source| {
+            let mut byte = Box::new([0_u8]);
+            // SAFETY: the byte stays until its request is over.
+            let request = unsafe { a.irecv_filtered(&[Segment::of_mut(&mut *byte)], from(source), 0) }.unwrap();
+            (request, byte)
+        });
+        // It is over for the program at once, and lost.
+        let sent = send(&a, b"x", to_b, 5, SendUntil::Buffered);
+        assert_eq!(finish(&a, &a, sent).code, StatusCode::Success);
+        for (request, _) in [&first, &last] {
+            let status = finish(&a, &a, *request);
+            assert_eq!(status.code, StatusCode::Unreachable);
+            assert_eq!(status.address.map(|of| of.source_key()), Some(to_b.source_key()));
+        }
+        for (request, _) in [&from_anyone, &from_itself] {
+            assert_eq!(a.test(*request).unwrap(), None);
+        }
+        for ((request, byte), expected) in [(from_anyone, b"y"), (from_itself, b"z")] {
+            send(&a, expected, a.address(), 5, SendUntil::Buffered);
+            assert_eq!(finish(&a, &a, request).code, StatusCode::Success);
+            assert_eq!(&*byte, expected);
+        }
+        drop(b);
     }
 
     #[test]

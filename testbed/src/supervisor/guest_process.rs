@@ -245,7 +245,7 @@ fn listen_to_qemu(shared: &Shared, node: &str, start: u32, channel: &GuestChanne
                 let mut verdict = None;
                 // Waits for an answer of the old agent fail when it is visible that the guest boots.
                 shared.update_guest(node, |guest| {
-                    verdict = guest.was_reset(start);
+                    verdict = guest.was_reset(start, Instant::now());
                     if !guest.has_panicked() {
                         channel.guest_was_reset();
                     }

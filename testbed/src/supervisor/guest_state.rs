@@ -17,6 +17,28 @@ use crate::{
 /// that boot twice when they are new exist, those that need more do not.
 const RESETS_MAX: u32 = 5;
 
+/// The shortest time from the first to the last of the resets for which a guest is given up. A single reboot can be any
+/// number of them within milliseconds: SeaBIOS asks for a reset twice (by port 0xcf9, then by a triple fault, in case the
+/// first did nothing), and where QEMU carries the first out before the guest's processor has come to the second, under TCG,
+/// the second ends the firmware that has just begun, which then asks twice again.
+const RESETS_TIME_MIN: Duration = Duration::from_secs(10);
+
+/// Resets since a guest's QEMU was started, or since something was last seen to run in it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Resets {
+    count: u32,
+    first: Option<Instant>,
+}
+
+impl Resets {
+    /// Counts a reset that happened then. Returns whether nothing else is to be expected of the guest any more.
+    fn once_more(&mut self, at: Instant) -> bool {
+        self.count += 1;
+        let first = *self.first.get_or_insert(at);
+        self.count >= RESETS_MAX && at.duration_since(first) >= RESETS_TIME_MIN
+    }
+}
+
 /// Whether a guest may boot: see `boot_watch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
@@ -49,8 +71,7 @@ pub(super) struct Guest {
     launched_at: Instant,
     /// Time when it last gave a sign of life, or was started.
     went_on: Instant,
-    /// Number of resets since its QEMU was started or it was last seen to run.
-    resets: u32,
+    resets: Resets,
     /// Whether its kernel reported a panic to QEMU.
     panicked: bool,
     /// Reason why this QEMU is being ended.
@@ -86,7 +107,7 @@ impl Guest {
             printed_before: 0,
             launched_at: Instant::now(),
             went_on: Instant::now(),
-            resets: 0,
+            resets: Resets::default(),
             panicked: false,
             verdict: None,
         }
@@ -103,7 +124,7 @@ impl Guest {
         self.printed_before = printed_before;
         self.launched_at = Instant::now();
         self.went_on = self.launched_at;
-        (self.resets, self.panicked, self.verdict) = (0, false, None);
+        (self.resets, self.panicked, self.verdict) = (Resets::default(), false, None);
         self.process = Some(process);
         self.status.pid = Some(pid);
         self.restart = false;
@@ -123,7 +144,7 @@ impl Guest {
     pub(super) fn answered(&mut self, start: u32, welcome: &Welcome, boot_ms: u64) {
         if self.is_running(start) {
             self.status.phase = NodePhase::Ready;
-            (self.resets, self.turn) = (0, Turn::Over);
+            (self.resets, self.turn) = (Resets::default(), Turn::Over);
             self.status.boot_ms = self.status.boot_ms.or(Some(boot_ms));
             self.status.kernel = Some(welcome.kernel.clone());
             self.status.note = (!welcome.problems.is_empty()).then(|| welcome.problems.join("; "));
@@ -140,17 +161,17 @@ impl Guest {
         }
     }
 
-    /// Notes that the guest was reset. Returns why it is to be ended, if that was once too often. A reset after a panic
+    /// Notes that the guest was reset then. Returns why it is to be ended, if that was once too often. A reset after a panic
     /// changes nothing: the panic is the reason why the guest is ended, even if a kernel boots meanwhile.
-    pub(super) fn was_reset(&mut self, start: u32) -> Option<String> {
+    pub(super) fn was_reset(&mut self, start: u32, at: Instant) -> Option<String> {
         if !self.is_running(start) || self.panicked {
             return None;
         }
         self.boots_again(start);
-        self.went_on = Instant::now();
-        self.resets += 1;
-        let often = self.resets >= RESETS_MAX;
-        often.then(|| format!("it was reset {RESETS_MAX} times in a row before anything ran in it"))
+        self.went_on = at;
+        let often = self.resets.once_more(at);
+        let count = self.resets.count;
+        often.then(|| format!("it was reset {count} times in a row before anything ran in it"))
     }
 
     /// Notes that the guest gave a sign of life.
@@ -171,7 +192,7 @@ impl Guest {
         let may = matches!(self.status.phase, NodePhase::Booting | NodePhase::NoAgent) && !self.status.recipe;
         if self.is_running(start) && may {
             (self.status.phase, self.status.note) = (NodePhase::NoAgent, Some(note.to_owned()));
-            (self.resets, self.turn) = (0, Turn::Over);
+            (self.resets, self.turn) = (Resets::default(), Turn::Over);
         }
     }
 
@@ -441,13 +462,32 @@ mod tests {
     fn a_guest_that_is_reset_again_and_again_is_given_up_and_one_that_ran_between_is_not() {
         let mut guest = guest();
         let number = start(&mut guest);
-        for _ in 0..20 {
-            assert_eq!(guest.was_reset(number), None);
+        let begun = Instant::now();
+        let times = |count: u32| (0..count).map(|n| begun + n * RESETS_TIME_MIN / (RESETS_MAX - 1));
+        for at in times(20) {
+            assert_eq!(guest.was_reset(number, at), None);
             guest.answered(number, &welcome(), 3000);
         }
-        let verdicts: Vec<_> = (0..RESETS_MAX).filter_map(|_| guest.was_reset(number)).collect();
+        let verdicts: Vec<_> = times(RESETS_MAX).filter_map(|at| guest.was_reset(number, at)).collect();
         assert_eq!(verdicts, ["it was reset 5 times in a row before anything ran in it"]);
-        assert_eq!(guest.was_reset(number + 1), None, "another QEMU");
+        assert_eq!(guest.was_reset(number + 1, begun), None, "another QEMU");
+    }
+
+    #[test]
+    fn a_reboot_for_which_the_firmware_resets_itself_many_times_is_one_reboot() {
+        let mut guest = guest();
+        let number = start(&mut guest);
+        guest.answered(number, &welcome(), 3000);
+        let begun = Instant::now();
+        for n in 0..10 * RESETS_MAX {
+            assert_eq!(guest.was_reset(number, begun + Duration::from_millis(5) * n), None);
+        }
+        guest.answered(number, &welcome(), 3000);
+        assert_eq!(
+            guest.was_reset(number, begun + 2 * RESETS_TIME_MIN),
+            None,
+            "the next reboot"
+        );
     }
 
     #[test]
@@ -457,7 +497,7 @@ mod tests {
         guest.answered(number, &welcome(), 3000);
         guest.panics(number);
         for _ in 0..2 * RESETS_MAX {
-            assert_eq!(guest.was_reset(number), None);
+            assert_eq!(guest.was_reset(number, Instant::now()), None);
         }
         assert_eq!(
             guest.status.phase,

@@ -97,7 +97,7 @@ impl<P: Peers> Engine<P> {
         let later = start.session().wrapping_sub(p.send.next().session()) & 3;
         let is_later = p.conversation.forward() == connect.src_session && (later == 1 || later == 2);
         if is_another_instance || is_later {
-            self.end_conversation(slot);
+            self.end_conversation(slot, false);
         }
         let p = &mut self.partners[slot];
         if p.conversation.back() != connect.src_session {
@@ -155,7 +155,7 @@ impl<P: Peers> Engine<P> {
     fn connected(&mut self, slot: u32, connect: &Connect, session: u32, abilities: Abilities) {
         self.settle_partner(slot);
         if self.partners[slot].conversation.is_another_instance(session) {
-            self.end_conversation(slot);
+            self.end_conversation(slot, false);
         }
         let start = Seq(connect.recv_seqnum_start);
         let p = &mut self.partners[slot];

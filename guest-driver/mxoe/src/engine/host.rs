@@ -186,6 +186,9 @@ pub enum Event {
     PartnerLost {
         /// The remote endpoint.
         partner: PartnerId,
+        /// It was given up, because it did not answer in time or by [`super::Engine::disconnect`]; otherwise another
+        /// instance of it has begun a conversation.
+        given_up: bool,
     },
     /// A connection failed because the two ends have different settings: for one sentence in the log.
     Mismatch {

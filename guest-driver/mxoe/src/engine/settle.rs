@@ -236,7 +236,7 @@ impl<P: Peers> Engine<P> {
     /// Gives a partner up because a request to it was abandoned: everything else is abandoned, too, and the
     /// conversation gets a new number (7.6).
     pub(super) fn give_up(&mut self, slot: u32) {
-        self.end_conversation(slot);
+        self.end_conversation(slot, true);
         while let Some(token) = self.handshake.remove_oldest(slot) {
             self.outbox.tell(Event::Connected {
                 token,
@@ -249,8 +249,9 @@ impl<P: Peers> Engine<P> {
         p.conversation.give_up();
     }
 
-    /// Ends everything pending with a partner but connects, which its next instance can still answer.
-    pub(super) fn end_conversation(&mut self, slot: u32) {
+    /// Ends everything pending with a partner but connects, which its next instance can still answer. `given_up` is as in
+    /// [`Event::PartnerLost`].
+    pub(super) fn end_conversation(&mut self, slot: u32, given_up: bool) {
         // What the partner has acknowledged so far counts.
         self.settle_partner(slot);
         let p = &mut self.partners[slot];
@@ -278,6 +279,7 @@ impl<P: Peers> Engine<P> {
             self.counters.count(Counter::PartnersLost);
             self.outbox.tell(Event::PartnerLost {
                 partner: PartnerId(slot),
+                given_up,
             });
         }
     }

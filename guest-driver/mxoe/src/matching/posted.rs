@@ -157,6 +157,18 @@ impl<R> Posted<R> {
         }
     }
 
+    /// Takes out the receives that only a message of this source could match, in the order in which they were posted.
+    /// O(n) for n receives.
+    pub fn take_all_from(&mut self, source: SourceKey) -> Vec<R> {
+        let entries = self.entries.iter();
+        let mut found: Vec<_> = entries
+            .filter(|(_, entry)| entry.filter.source == Some(source))
+            .map(|(slot, entry)| (entry.order, slot))
+            .collect();
+        found.sort_unstable();
+        found.into_iter().filter_map(|(_, slot)| self.remove(slot)).collect()
+    }
+
     #[inline]
     fn find(&self, message: Envelope) -> Option<u32> {
         let mut best = NIL;

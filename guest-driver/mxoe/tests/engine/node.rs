@@ -351,7 +351,7 @@ impl Node {
                     status,
                     transferred,
                 } => self.program.finish(receive, status, transferred),
-                Event::PartnerLost { partner } => self.lost.push(partner),
+                Event::PartnerLost { partner, .. } => self.lost.push(partner),
                 Event::Mismatch { .. } => self.mismatches += 1,
             }
         }

@@ -34,6 +34,18 @@ fn numbers(port: &mut AfPacket) -> Vec<u8> {
     numbers
 }
 
+/// Opens a port that takes frames whose first byte is 7 by the socket for frames that come in numbers, and those whose
+/// first byte is 1 by the ring.
+fn open_with_bulk(name: &str) -> AfPacket {
+    let interface = Interface::find(name).unwrap();
+    let data = first_byte_is(7, 0, Instruction::pass());
+    let not_data = first_byte_is(1, 0, Instruction::pass());
+    let bulk = PreparedSocket::bulk(&interface, EtherType::MXOE, 4 << 20, &data).unwrap();
+    let ring = PreparedSocket::new(name, EtherType::MXOE, &AfPacketOptions::default(), &not_data).unwrap();
+    let bulk = Some(bulk);
+    AfPacket::from_prepared(PreparedSocket { bulk, ..ring }).unwrap()
+}
+
 #[test]
 fn frames_that_come_in_numbers_have_a_socket_of_their_own_that_is_read_while_they_are_expected() {
     in_private_network(
@@ -41,15 +53,7 @@ fn frames_that_come_in_numbers_have_a_socket_of_their_own_that_is_read_while_the
         || {
             for mtu in [1500, 9000] {
                 let veth = Veth::new(mtu);
-                let interface = Interface::find(&veth.b).unwrap();
-                let data = first_byte_is(7, 0, Instruction::pass());
-                let not_data = first_byte_is(1, 0, Instruction::pass());
-                let options = AfPacketOptions::default();
-                let bulk = PreparedSocket::bulk(&interface, EtherType::MXOE, 4 << 20, &data).unwrap();
-                let ring = PreparedSocket::new(&veth.b, EtherType::MXOE, &options, &not_data).unwrap();
-                let bulk = Some(bulk);
-                let mut b = AfPacket::from_prepared(PreparedSocket { bulk, ..ring }).unwrap();
-                let mut a = open(&veth.a);
+                let (mut a, mut b) = (open(&veth.a), open_with_bulk(&veth.b));
                 let head = header(b.mac(), a.mac(), EtherType::MXOE);
                 let payload: Vec<u8> = (0..mtu).map(|i| (i * 7) as u8).collect();
                 let mut send = |first: u8, len: usize| {
@@ -105,15 +109,7 @@ fn m_om_a_frames_of_both_sockets_stay_as_they_are_while_they_are_kept() {
         || {
             for mtu in [1500, 9000] {
                 let veth = Veth::new(mtu);
-                let interface = Interface::find(&veth.b).unwrap();
-                let data = first_byte_is(7, 0, Instruction::pass());
-                let not_data = first_byte_is(1, 0, Instruction::pass());
-                let options = AfPacketOptions::default();
-                let bulk = PreparedSocket::bulk(&interface, EtherType::MXOE, 4 << 20, &data).unwrap();
-                let ring = PreparedSocket::new(&veth.b, EtherType::MXOE, &options, &not_data).unwrap();
-                let bulk = Some(bulk);
-                let mut b = AfPacket::from_prepared(PreparedSocket { bulk, ..ring }).unwrap();
-                let mut a = open(&veth.a);
+                let (mut a, mut b) = (open(&veth.a), open_with_bulk(&veth.b));
                 let head = header(b.mac(), a.mac(), EtherType::MXOE);
                 b.expect_bulk(true);
                 let kept_max = b.kept_max();

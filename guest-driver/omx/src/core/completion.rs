@@ -82,7 +82,7 @@ impl Core {
                     status,
                     transferred,
                 } => self.transfer_over(receive, status.into(), transferred),
-                Event::PartnerLost { partner } => self.partner_lost(partner),
+                Event::PartnerLost { partner, given_up } => self.partner_lost(partner, given_up),
                 Event::Mismatch {
                     mac,
                     endpoint,
@@ -196,7 +196,19 @@ impl Core {
         }
     }
 
-    fn partner_lost(&mut self, partner: PartnerId) {
+    /// Discards what came from a partner that is lost. One that was given up will not send what is waited for
+    /// either: receives that no other peer can fulfil fail. A program that waits for its peer, and whose last message
+    /// to it was complete when it was lost, would not notice otherwise.
+    fn partner_lost(&mut self, partner: PartnerId, given_up: bool) {
+        if given_up && let Some(address) = self.partner_now(partner) {
+            for request in self.store.table.posted.take_all_from(address.source_key()) {
+                if let Some(entry) = self.store.requests.get_mut(request) {
+                    entry.posted = None;
+                    entry.status.address = Some(address);
+                }
+                self.store.requests.complete(request, StatusCode::Unreachable);
+            }
+        }
         let of_partner =
             |message: &Unexp| matches!(message.source, Source::Partner { partner: of, .. } if of == partner);
         let transfers = &mut self.store.transfers;
