@@ -19,6 +19,10 @@ use crate::{
     registrations::{Place, Registrations},
 };
 
+mod list;
+
+pub use list::ListedCopy;
+
 /// Bytes of one copy, at most.
 pub const COPY_LEN_MAX: usize = 1 << 30;
 /// Copies that wait until the card has room for their frames, at most.
@@ -287,11 +291,28 @@ impl<B: Backend> Engine<B> {
     /// Checks a copy and begins with it.
     fn copy(
         &mut self,
-        (destination, source, len): (*mut u8, *const u8, usize),
+        bytes: (*mut u8, *const u8, usize),
         kind: Use,
         notification: Option<(*mut u64, u64)>,
     ) -> Result<(), CopyError> {
         self.alive()?;
+        let copy = self.checked(bytes, kind, notification)?;
+        self.progress()?;
+        if self.waiting.len() >= COPIES_MAX {
+            return Err(copy_engine::CopyError::QueueFull.into());
+        }
+        self.accept(copy);
+        self.post();
+        Ok(())
+    }
+
+    /// Checks a copy.
+    fn checked(
+        &self,
+        (destination, source, len): (*mut u8, *const u8, usize),
+        kind: Use,
+        notification: Option<(*mut u64, u64)>,
+    ) -> Result<Copy, CopyError> {
         if len > COPY_LEN_MAX {
             return Err(CopyError::TooLong { len });
         }
@@ -320,27 +341,26 @@ impl<B: Backend> Engine<B> {
                 find("destination", destination as usize, len, Use::Program)?,
             ),
         };
-        self.progress()?;
-        if self.waiting.len() >= COPIES_MAX {
-            return Err(copy_engine::CopyError::QueueFull.into());
-        }
-        for place in [source, destination] {
-            self.registrations.begin(place);
-        }
-        if let Some(stored) = notification {
-            self.registrations.begin(stored.place);
-            self.counters.notifications += 1;
-        }
-        self.counters.copies += 1;
-        self.counters.bytes += len as u64;
-        self.waiting.push_back(Copy {
+        Ok(Copy {
             source,
             destination,
             left: len,
             notification,
-        });
-        self.post();
-        Ok(())
+        })
+    }
+
+    /// Takes a copy that was checked; it waits until it is posted.
+    fn accept(&mut self, copy: Copy) {
+        for place in [copy.source, copy.destination] {
+            self.registrations.begin(place);
+        }
+        if let Some(stored) = copy.notification {
+            self.registrations.begin(stored.place);
+            self.counters.notifications += 1;
+        }
+        self.counters.copies += 1;
+        self.counters.bytes += copy.left as u64;
+        self.waiting.push_back(copy);
     }
 
     /// Posts frames as long as there is room.
@@ -405,6 +425,7 @@ impl<B: Backend> Engine<B> {
 
     fn alive(&self) -> Result<(), CopyError> {
         match &self.given_up {
+            _ if !self.card.is_own() => Err(CopyError::Forked),
             Some(why) => Err(CopyError::GivenUp { why: why.clone() }),
             None => Ok(()),
         }

@@ -13,7 +13,7 @@ mod registrations;
 mod runs;
 
 pub use backend::{Backend, Reaped};
-pub use engine::{COPIES_MAX, COPY_LEN_MAX, Counters, Engine, Options, REGISTRATIONS_MAX};
+pub use engine::{COPIES_MAX, COPY_LEN_MAX, Counters, Engine, ListedCopy, Options, REGISTRATIONS_MAX};
 pub use error::CopyError;
 pub use memory::Memory;
 pub use netif::virtio::{CardAddress, LoopFrame, PAGE, Piece, VirtioError};

@@ -8,6 +8,7 @@
 use std::{collections::VecDeque, fmt, ops::Range};
 
 use mxoe::engine::{Counter, Counters};
+use netif::LentMemory;
 
 use crate::{Segment, StatusCode, memory::Segments, registrations::Registrations, slab::Key};
 
@@ -35,7 +36,7 @@ pub unsafe trait CopyEngine: Send {
     /// Blocks until the first `count` copies that the engine took are finished.
     fn wait(&mut self, count: u64);
 
-    /// Says that the caller leaves the library: what it submitted is to be copied without it.
+    /// Says that the caller leaves the library, or that a receive waits for what was submitted: it is to be copied without the caller.
     fn start(&mut self) {}
 
     /// Whether the engine copies only to memory that is [registered](CopyEngine::register). By default it copies to any.
@@ -55,6 +56,12 @@ pub unsafe trait CopyEngine: Send {
 
     /// The memory of this name may be gone from now on; no copy to it is running.
     fn unregister(&mut self, _name: u64) {}
+
+    /// Makes memory known in which frames lie that are copied from, before the first of them. By default it need not be known.
+    ///
+    /// # Safety
+    /// The memory, whole pages, can be read until the engine is dropped.
+    unsafe fn register_frames(&mut self, _memory: *mut u8, _len: usize) {}
 }
 
 /// A receive that has all its packets, and copies that are not finished.
@@ -112,7 +119,21 @@ impl fmt::Debug for Copies {
 impl Copies {
     /// Replaces the engine. Nothing may wait for the copies of the one before ([`Copies::finish`]). `frames_max`: so many frames the
     /// port keeps.
-    pub(crate) fn set(&mut self, engine: Option<Box<dyn CopyEngine>>, frames_max: usize) {
+    ///
+    /// # Safety
+    /// `memory` can be read until the engine is replaced or dropped.
+    pub(crate) unsafe fn set(
+        &mut self,
+        mut engine: Option<Box<dyn CopyEngine>>,
+        frames_max: usize,
+        memory: &[LentMemory],
+    ) {
+        if let Some(engine) = &mut engine {
+            for part in memory {
+                // SAFETY: this function's contract.
+                unsafe { engine.register_frames(part.base.as_ptr(), part.len) };
+            }
+        }
         self.clean(&(0..usize::MAX));
         self.finish();
         self.before = self.submitted;
@@ -173,6 +194,7 @@ impl Copies {
         if self.frames.len() < self.frames_max || self.frames_max == 0 {
             return true;
         }
+        self.leave();
         self.look();
         self.frames.front().is_none_or(|last_copy| *last_copy <= self.finished)
     }
@@ -256,6 +278,7 @@ impl Copies {
         self.counts.waits = self.counts.waits.wrapping_add(1);
         self.receives.push_back(copied);
         self.awaited = true;
+        self.leave();
         None
     }
 

@@ -1,0 +1,47 @@
+//! Several copies at once: they are told to the card together, so that it is woken once for all of them.
+
+use firmware::copy_engine;
+
+use super::{COPIES_MAX, Engine};
+use crate::{CopyError, Use, backend::Backend};
+
+/// One copy of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct ListedCopy {
+    /// Where it goes.
+    pub destination: *mut u8,
+    /// Where it comes from.
+    pub source: *const u8,
+    /// Its length in bytes, at least 1.
+    pub len: usize,
+}
+
+// SAFETY: an address alone, which is checked where it is used.
+unsafe impl Send for ListedCopy {}
+
+impl<B: Backend> Engine<B> {
+    /// Copies out of receive buffers, one copy after the other, and stores `value` in `variable` behind the last one: as
+    /// [`Engine::icopy_k2u`] for all but the last and [`Engine::icopy_k2u_notif`] for that, but with one doorbell for all where the card
+    /// asks for one.
+    ///
+    /// # Errors
+    /// As [`Engine::icopy`], about any of them; nothing of the list moves then.
+    pub fn icopy_k2u_list(&mut self, copies: &[ListedCopy], variable: *mut u64, value: u64) -> Result<(), CopyError> {
+        self.alive()?;
+        let last = copies.len().checked_sub(1).ok_or(copy_engine::CopyError::Empty)?;
+        let mut all = Vec::with_capacity(copies.len());
+        for (at, copy) in copies.iter().enumerate() {
+            let notification = (at == last).then_some((variable, value));
+            all.push(self.checked((copy.destination, copy.source, copy.len), Use::Receive, notification)?);
+        }
+        self.progress()?;
+        if self.waiting.len() + all.len() > COPIES_MAX {
+            return Err(copy_engine::CopyError::QueueFull.into());
+        }
+        for copy in all {
+            self.accept(copy);
+        }
+        self.post();
+        Ok(())
+    }
+}
