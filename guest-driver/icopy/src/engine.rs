@@ -62,6 +62,8 @@ struct Copy {
     destination: Place,
     left: usize,
     notification: Option<Stored>,
+    /// It may be in a frame with the copy before it.
+    joins: bool,
 }
 
 /// A value that is stored behind a copy.
@@ -346,6 +348,7 @@ impl<B: Backend> Engine<B> {
             destination,
             left: len,
             notification,
+            joins: false,
         })
     }
 
@@ -367,24 +370,38 @@ impl<B: Backend> Engine<B> {
     fn post(&mut self) {
         let mut unpublished = 0;
         let mut room = self.card.room();
-        while room > 0
-            && let Some(copy) = self.waiting.front_mut()
-        {
-            let (source, destination) = (
-                self.registrations.runs(copy.source),
-                self.registrations.runs(copy.destination),
-            );
-            let len = copy.left.min(self.frame_len) as u32;
-            let is_last = copy.left == len as usize;
-            let notification = copy.notification.filter(|_| is_last);
+        while room > 0 && !self.waiting.is_empty() {
+            let mut pieces = [[Piece::default(); PIECES_MAX]; 2];
+            let (mut counts, mut filled, mut done, mut notification) = ([0; 2], 0, 0, None);
+            // A part of the first copy or all of it, and behind it those that may be with it.
+            while notification.is_none()
+                && let Some(copy) = self.waiting.get_mut(done)
+            {
+                let [source, destination] = [copy.source, copy.destination].map(|place| self.registrations.runs(place));
+                let len = copy.left.min(self.frame_len);
+                let fits = || {
+                    copy.joins
+                        && len == copy.left
+                        && filled + len <= self.frame_len
+                        && counts[0] + source.count(copy.source.cursor, len) <= PIECES_MAX
+                        && counts[1] + destination.count(copy.destination.cursor, len) <= PIECES_MAX
+                };
+                if done > 0 && !fits() {
+                    break;
+                }
+                counts[0] += source.take(&mut copy.source.cursor, len as u32, &mut pieces[0][counts[0]..]);
+                counts[1] += destination.take(&mut copy.destination.cursor, len as u32, &mut pieces[1][counts[1]..]);
+                filled += len;
+                copy.left -= len;
+                if copy.left > 0 {
+                    break;
+                }
+                notification = copy.notification;
+                done += 1;
+            }
             if let Some(stored) = notification {
                 self.notifying.push_back((self.counters.frames + 1, stored));
             }
-            let mut pieces = [[Piece::default(); PIECES_MAX]; 2];
-            let counts = [
-                source.take(&mut copy.source.cursor, len, &mut pieces[0]),
-                destination.take(&mut copy.destination.cursor, len, &mut pieces[1]),
-            ];
             let header = CopyHeader {
                 notifies: notification.is_some(),
                 index: self.card.next_number(),
@@ -395,16 +412,17 @@ impl<B: Backend> Engine<B> {
                 destination: &pieces[1][..counts[1]],
                 notification: notification.map(|stored| (self.registrations.address(stored.place), stored.value)),
             };
-            // SAFETY: all of it is in registered memory (`Engine::copy` found it there), which is not let go before the frame is done
-            // (`is_busy`, `is_idle`), nor before the card is stopped (the order of the fields). Both sides took `len` bytes.
+            // SAFETY: all of it is in registered memory (`Engine::checked` found it there), which is not let go before the frame is done
+            // (`is_busy`, `is_idle`), nor before the card is stopped (the order of the fields). Both sides took as many bytes.
             unsafe { self.card.post(&frame) };
-            copy.left -= len as usize;
             self.counters.frames += 1;
             self.counters.pieces += (counts[0] + counts[1]) as u64;
             room -= 1;
             unpublished += 1;
-            if is_last && let Some(done) = self.waiting.pop_front() {
-                self.all_posted(&done);
+            for _ in 0..done {
+                if let Some(copy) = self.waiting.pop_front() {
+                    self.all_posted(&copy);
+                }
             }
             if unpublished == FIRST_FRAMES {
                 self.card.publish();

@@ -231,3 +231,6 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,9 +20,9 @@ pub struct ListedCopy {
 unsafe impl Send for ListedCopy {}
 
 impl<B: Backend> Engine<B> {
-    /// Copies out of receive buffers, one copy after the other, and stores `value` in `variable` behind the last one: as
-    /// [`Engine::icopy_k2u`] for all but the last and [`Engine::icopy_k2u_notif`] for that, but with one doorbell for all where the card
-    /// asks for one.
+    /// Copies out of receive buffers, and stores `value` in `variable` behind all of them: as [`Engine::icopy_k2u`] for all but the last
+    /// and [`Engine::icopy_k2u_notif`] for that, but with one doorbell for all where the card asks for one, and with as many in a frame as
+    /// it holds. So none may read what another one of the list writes.
     ///
     /// # Errors
     /// As [`Engine::icopy`], about any of them; nothing of the list moves then.
@@ -32,7 +32,12 @@ impl<B: Backend> Engine<B> {
         let mut all = Vec::with_capacity(copies.len());
         for (at, copy) in copies.iter().enumerate() {
             let notification = (at == last).then_some((variable, value));
-            all.push(self.checked((copy.destination, copy.source, copy.len), Use::Receive, notification)?);
+            let bytes = (copy.destination, copy.source, copy.len);
+            let joins = at > 0;
+            all.push(super::Copy {
+                joins,
+                ..self.checked(bytes, Use::Receive, notification)?
+            });
         }
         self.progress()?;
         if self.waiting.len() + all.len() > COPIES_MAX {

@@ -152,9 +152,58 @@ pub(super) fn measure(
 ) -> anyhow::Result<()> {
     let rounds = (PART.as_nanos() as f64 / ns_per_round()).max(1.0) as u64;
     let copies = || side.endpoint.counters().get(Counter::CopiesFinished);
+    let nap = std::env::var("NAP")
+        .ok()
+        .and_then(|t| t.parse().ok())
+        .map(Duration::from_micros);
+    let mark = |what: &str| {
+        println!("{what}");
+        let mut l = String::new();
+        std::io::stdin().read_line(&mut l).unwrap();
+    };
     for length in parameters.lengths() {
         let mut buffer = Buffer::new(length, parameters.aligned)?;
         let before = copies();
+        if let Some(nap) = nap {
+            let mut naps = 0u64;
+            for at in 0..parameters.warm_up + 2 * parameters.iterations {
+                if at == parameters.warm_up {
+                    mark("begin");
+                    naps = 0;
+                }
+                buffer.bytes_mut()[0] = !0;
+                buffer.bytes_mut()[length - 1] = !0;
+                let request = unsafe {
+                    let segment = Segment::of_mut(buffer.bytes_mut());
+                    side.endpoint.irecv(&[segment], side.match_info, u64::MAX, 0)
+                }?;
+                let asked = unsafe { side.endpoint.isend(&[], side.partner, side.match_info, 0, false) }?;
+                let mut over = false;
+                let mut sent = false;
+                while !over || !sent {
+                    std::thread::sleep(nap);
+                    naps += 1;
+                    if !over {
+                        over = side.endpoint.test(request)?.is_some();
+                    }
+                    if over && !sent {
+                        sent = side.endpoint.test(asked)?.is_some();
+                    }
+                }
+                ensure!(buffer.bytes()[0] == byte(0) && buffer.bytes()[length - 1] == byte(length - 1));
+            }
+            mark(&format!(
+                "end {length} {} {naps} {}",
+                2 * parameters.iterations,
+                copies().wrapping_sub(before)
+            ));
+            for _ in 0..naps {
+                std::thread::sleep(nap);
+                side.endpoint.progress();
+            }
+            mark("naps");
+            continue;
+        }
         for _ in 0..parameters.warm_up {
             receive(side, &mut buffer, None)?;
         }
