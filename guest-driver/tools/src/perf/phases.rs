@@ -10,14 +10,14 @@ use std::{
 
 use anyhow::ensure;
 use hdrhistogram::Histogram;
-use omx::{Counter, Segment};
+use omx::{Counter, Request, Segment};
 use serde::Serialize;
 
 use super::{
     overlap::{compute, ns_per_round},
     parameters::Parameters,
     pingpong::TIME_NS_MAX,
-    side::{Buffer, Side},
+    side::{Buffer, SILENCE, Side},
 };
 
 /// The computation between two calls of progress takes so long.
@@ -40,6 +40,8 @@ pub(super) struct Measured {
     us_copy: f64,
     /// What the computation lost by the receive.
     us_lost: f64,
+    /// Of receiving alone, the calls that found something to do: what receiving takes of the processor (R-CI1).
+    us_overhead: f64,
     /// Part of the shorter one that was hidden behind the longer one, 0 … 1.
     overlap: f64,
     /// Copies that an engine made for all messages of this length.
@@ -50,9 +52,10 @@ impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "length {:8}:\treceive {:.1} us, computation {:.1} us, both {:.1} us: {:.1} us lost (a copy takes {:.1} us), overlap {:.1} %, {} copies by an engine",
+            "length {:8}:\treceive {:.1} us, of which {:.1} us of the processor, computation {:.1} us, both {:.1} us: {:.1} us lost (a copy takes {:.1} us), overlap {:.1} %, {} copies by an engine",
             self.length,
             self.us_receive,
+            self.us_overhead,
             self.us_compute,
             self.us_both,
             self.us_lost,
@@ -113,8 +116,46 @@ impl Work {
     }
 }
 
-/// Receives one message, which is checked byte by byte, while there is this much work. Returns how long that took.
-fn receive(side: &Side<'_>, buffer: &mut Buffer, work: Option<Work>) -> anyhow::Result<Duration> {
+/// What one receive took.
+struct Took {
+    elapsed: Duration,
+    /// Without work, that of the calls that found something to do.
+    overhead: Duration,
+}
+
+/// A call that takes so many times as long as one that finds nothing to do has found something.
+const BUSY: u32 = 2;
+/// Calls that find nothing, to learn how long they take.
+const IDLE_CALLS: u32 = 1000;
+
+fn idle(side: &Side<'_>) -> anyhow::Result<Duration> {
+    let mut calls = times()?;
+    for _ in 0..IDLE_CALLS {
+        let begin = Instant::now();
+        side.endpoint.progress();
+        calls.saturating_record(begin.elapsed().as_nanos() as u64);
+    }
+    Ok(Duration::from_nanos(calls.value_at_quantile(0.5)))
+}
+
+/// Makes progress until a request is over or nothing has come for long. Returns how long the calls took that found something to do.
+fn poll(side: &Side<'_>, request: Request, idle: Duration) -> Result<(bool, Duration), omx::Error> {
+    let mut overhead = Duration::ZERO;
+    let mut begin = Instant::now();
+    let (first, mut is_over) = (begin, false);
+    while !is_over && begin - first < SILENCE {
+        is_over = side.endpoint.test(request)?.is_some();
+        let end = Instant::now();
+        if end - begin > BUSY * idle {
+            overhead += end - begin;
+        }
+        begin = end;
+    }
+    Ok((is_over, overhead))
+}
+
+/// Receives one message, which is checked byte by byte, while there is this much work.
+fn receive(side: &Side<'_>, buffer: &mut Buffer, work: Option<Work>, idle: Duration) -> anyhow::Result<Took> {
     buffer.bytes_mut().fill(!0);
     let begin = Instant::now();
     // SAFETY: `buffer` is borrowed until the request is over.
@@ -122,16 +163,19 @@ fn receive(side: &Side<'_>, buffer: &mut Buffer, work: Option<Work>) -> anyhow::
         let segment = Segment::of_mut(buffer.bytes_mut());
         side.endpoint.irecv(&[segment], side.match_info, u64::MAX, 0)
     }?;
-    let asked = side.send(&[]);
-    if let (Ok(()), Some(work)) = (&asked, work) {
-        work.run(side);
-    }
-    let over = match asked {
-        Ok(()) => side.over(request).map(drop),
-        Err(error) => {
-            side.end(request)?;
-            Err(error)
+    let mut overhead = Duration::ZERO;
+    let mut is_over = false;
+    let asked = side.send(&[]).and_then(|()| {
+        match work {
+            Some(work) => work.run(side),
+            None => (is_over, overhead) = poll(side, request, idle)?,
         }
+        Ok(())
+    });
+    let over = match asked {
+        _ if is_over => Ok(()),
+        Ok(()) => side.over(request).map(drop),
+        Err(error) => side.end(request).map_err(Into::into).and(Err(error)),
     };
     let elapsed = begin.elapsed();
     over?;
@@ -141,7 +185,7 @@ fn receive(side: &Side<'_>, buffer: &mut Buffer, work: Option<Work>) -> anyhow::
         "byte {} of a message is wrong",
         wrong.map_or(0, |(at, _)| at)
     );
-    Ok(elapsed)
+    Ok(Took { elapsed, overhead })
 }
 
 /// Runs the side that asks for messages and measures.
@@ -152,64 +196,18 @@ pub(super) fn measure(
 ) -> anyhow::Result<()> {
     let rounds = (PART.as_nanos() as f64 / ns_per_round()).max(1.0) as u64;
     let copies = || side.endpoint.counters().get(Counter::CopiesFinished);
-    let nap = std::env::var("NAP")
-        .ok()
-        .and_then(|t| t.parse().ok())
-        .map(Duration::from_micros);
-    let mark = |what: &str| {
-        println!("{what}");
-        let mut l = String::new();
-        std::io::stdin().read_line(&mut l).unwrap();
-    };
     for length in parameters.lengths() {
         let mut buffer = Buffer::new(length, parameters.aligned)?;
         let before = copies();
-        if let Some(nap) = nap {
-            let mut naps = 0u64;
-            for at in 0..parameters.warm_up + 2 * parameters.iterations {
-                if at == parameters.warm_up {
-                    mark("begin");
-                    naps = 0;
-                }
-                buffer.bytes_mut()[0] = !0;
-                buffer.bytes_mut()[length - 1] = !0;
-                let request = unsafe {
-                    let segment = Segment::of_mut(buffer.bytes_mut());
-                    side.endpoint.irecv(&[segment], side.match_info, u64::MAX, 0)
-                }?;
-                let asked = unsafe { side.endpoint.isend(&[], side.partner, side.match_info, 0, false) }?;
-                let mut over = false;
-                let mut sent = false;
-                while !over || !sent {
-                    std::thread::sleep(nap);
-                    naps += 1;
-                    if !over {
-                        over = side.endpoint.test(request)?.is_some();
-                    }
-                    if over && !sent {
-                        sent = side.endpoint.test(asked)?.is_some();
-                    }
-                }
-                ensure!(buffer.bytes()[0] == byte(0) && buffer.bytes()[length - 1] == byte(length - 1));
-            }
-            mark(&format!(
-                "end {length} {} {naps} {}",
-                2 * parameters.iterations,
-                copies().wrapping_sub(before)
-            ));
-            for _ in 0..naps {
-                std::thread::sleep(nap);
-                side.endpoint.progress();
-            }
-            mark("naps");
-            continue;
-        }
+        let idle = idle(side)?;
         for _ in 0..parameters.warm_up {
-            receive(side, &mut buffer, None)?;
+            receive(side, &mut buffer, None, idle)?;
         }
-        let mut alone = times()?;
+        let (mut alone, mut overhead) = (times()?, times()?);
         for _ in 0..parameters.iterations {
-            alone.saturating_record(receive(side, &mut buffer, None)?.as_nanos() as u64);
+            let took = receive(side, &mut buffer, None, idle)?;
+            alone.saturating_record(took.elapsed.as_nanos() as u64);
+            overhead.saturating_record(took.overhead.as_nanos() as u64);
         }
         let us_receive = median_us(&alone);
         let parts = (COMPUTATIONS * us_receive / (PART.as_secs_f64() * 1e6)).ceil().max(1.0) as u64;
@@ -219,7 +217,8 @@ pub(super) fn measure(
             let begin = Instant::now();
             work.run(side);
             compute.saturating_record(begin.elapsed().as_nanos() as u64);
-            both.saturating_record(receive(side, &mut buffer, Some(work))?.as_nanos() as u64);
+            let took = receive(side, &mut buffer, Some(work), idle)?;
+            both.saturating_record(took.elapsed.as_nanos() as u64);
         }
         let (us_compute, us_both) = (median_us(&compute), median_us(&both));
         show(&Measured {
@@ -229,6 +228,7 @@ pub(super) fn measure(
             us_both,
             us_copy: copy_us(length, parameters)?,
             us_lost: us_both - us_compute,
+            us_overhead: median_us(&overhead),
             overlap: ((us_receive + us_compute - us_both) / us_receive.min(us_compute)).clamp(0.0, 1.0),
             copies: copies().wrapping_sub(before),
         })?;
