@@ -288,6 +288,18 @@ impl Copies {
         self.awaited && !self.receives.is_empty()
     }
 
+    /// Whether a receive has got its last copy since it was looked for last.
+    #[inline]
+    pub(crate) fn has_copied(&mut self) -> bool {
+        self.has_receives() && self.has_copied_first()
+    }
+
+    fn has_copied_first(&mut self) -> bool {
+        self.look();
+        let finished = self.finished;
+        self.receives.front().is_some_and(|copied| copied.last_copy <= finished)
+    }
+
     /// Whether frames or receives wait for copies.
     #[inline]
     pub(crate) const fn is_awaited(&self) -> bool {

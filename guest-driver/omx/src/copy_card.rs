@@ -21,6 +21,8 @@ use crate::{CopyEngine, environment::say};
 
 /// So many bytes are told to the card at once while more come.
 const HELD_LEN_MAX: usize = 32 << 10;
+/// The variable is looked at so often without news before the rings are: that finds what is to be posted, and a card that does nothing.
+const LOOKS: u32 = 32;
 /// At most so many copies are held or with the card; more than the frames that a port lends.
 const COPIES_MAX: usize = 256;
 
@@ -42,6 +44,8 @@ pub(crate) struct CardEngine<B: Backend = LoopCard> {
     held_len: usize,
     submitted: u64,
     finished: u64,
+    /// Looks at the variable without news.
+    looks: u32,
 }
 
 // SAFETY: the addresses are those of memory that its owners promise to keep while the engine knows it, on whatever thread.
@@ -73,6 +77,7 @@ impl<B: Backend> CardEngine<B> {
             held_len: 0,
             submitted: 0,
             finished: 0,
+            looks: 0,
         })
     }
 
@@ -94,11 +99,21 @@ impl<B: Backend> CardEngine<B> {
     }
 
     /// Looks how far the card is.
+    #[inline]
     fn look(&mut self) {
+        // SAFETY: aligned, and mapped as long as `made` is there.
+        let number = unsafe { AtomicU64::from_ptr(self.made.variable(0)) }.load(Ordering::Acquire);
+        self.looks += 1;
+        if number != self.finished || self.looks >= LOOKS {
+            self.look_closely(number);
+        }
+    }
+
+    /// The variable has changed to `number`, or has not for long.
+    fn look_closely(&mut self, number: u64) {
+        self.looks = 0;
         let Some(engine) = &mut self.engine else { return };
         let variable = self.made.variable(0);
-        // SAFETY: aligned, and mapped as long as `made` is there.
-        let number = unsafe { AtomicU64::from_ptr(variable) }.load(Ordering::Acquire);
         let is_new = number > self.finished && number - self.finished <= self.told.len() as u64;
         let looked = if is_new {
             engine.test(variable, number)

@@ -1,6 +1,7 @@
 //! A card that is wired to itself, as the engine of copies: its owner forms the chains.
 
 use std::{
+    fs::File,
     io,
     ptr::NonNull,
     time::{Duration, Instant},
@@ -48,6 +49,7 @@ pub struct LoopCard {
     doorbells: Doorbells,
     facts: CardFacts,
     stopped: bool,
+    page_map: Option<File>,
     /// The card is the process's that opened it, and none of its children's.
     mark: ForkMark,
 }
@@ -99,6 +101,7 @@ impl LoopCard {
             doorbells,
             facts: negotiated.facts,
             stopped: false,
+            page_map: uio::page_map().ok(),
             mark,
         };
         // The device may begin with a ring only after its first doorbell.
@@ -153,7 +156,7 @@ impl LoopCard {
 
     /// Returns the physical addresses of whole pages of this process as they are now; `None` without the privilege to know.
     pub fn physical_pages(&self, base: NonNull<u8>, len: usize) -> Option<Vec<u64>> {
-        uio::physical(base, len).ok()
+        uio::physical_of(self.page_map.as_ref()?, base, len).ok()
     }
 
     /// Returns how many frames can be posted now.
