@@ -303,7 +303,8 @@ impl<B: Backend> Engine<B> {
         if self.waiting.len() >= COPIES_MAX {
             return Err(copy_engine::CopyError::QueueFull.into());
         }
-        self.accept(copy);
+        self.waiting.push_back(copy);
+        self.accept(self.waiting.len() - 1);
         self.post();
         Ok(())
     }
@@ -352,8 +353,9 @@ impl<B: Backend> Engine<B> {
         })
     }
 
-    /// Takes a copy that was checked; it waits until it is posted.
-    fn accept(&mut self, copy: Copy) {
+    /// Notes a copy that waits until it is posted.
+    fn accept(&mut self, waiting: usize) {
+        let copy = &self.waiting[waiting];
         for place in [copy.source, copy.destination] {
             self.registrations.begin(place);
         }
@@ -363,7 +365,6 @@ impl<B: Backend> Engine<B> {
         }
         self.counters.copies += 1;
         self.counters.bytes += copy.left as u64;
-        self.waiting.push_back(copy);
     }
 
     /// Posts frames as long as there is room.

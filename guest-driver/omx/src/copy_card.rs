@@ -20,7 +20,7 @@ use netif::virtio::LoopCard;
 use crate::{CopyEngine, environment::say};
 
 /// So many bytes are told to the card at once while more come.
-const HELD_LEN_MAX: usize = 32 << 10;
+const HELD_LEN_MAX: usize = 64 << 10;
 /// The variable is looked at so often without news before the rings are: that finds what is to be posted, and a card that does nothing.
 const LOOKS: u32 = 32;
 /// At most so many copies are held or with the card; more than the frames that a port lends.

@@ -3,7 +3,10 @@
 
 use serde_json::Value;
 
-use crate::support::{World, eventually, qemus};
+use crate::{
+    messages::compile,
+    support::{Lines, World, eventually, qemus},
+};
 
 /// Two guests with a card for messages on one switch, the second also with one for copies.
 fn lab(bypass: &str) -> String {
@@ -101,5 +104,30 @@ fn m_om_a_without_a_card_that_copies_the_processor_does_and_a_sentence_says_why(
         );
         let measured: Value = serde_json::from_slice(&run.stdout).unwrap();
         assert_eq!(measured["copies"], 0);
+    }
+}
+
+#[test]
+fn m_om_a_m_ci4_a_program_that_forks_while_a_card_copies_gets_what_was_sent() {
+    for bypass in ["uio", "vfio"] {
+        let world = World::new(None);
+        world.up(&lab(bypass));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/forks.c");
+        let program = compile(&world, source, "forks", false);
+        let command =
+            |settings: &str| format!("export OMX_IFACES=virtio:{MESSAGES} OMX_PROGRESS=0 {settings}; exec {program}");
+        let mut receiver = Lines::of(world.spawn(&["exec", "-n", "n2", "--", "sh", "-c", &command(&card())]));
+        eventually("an address", || !receiver.so_far().is_empty());
+        let address = receiver.so_far()[0].1.clone();
+        let sent = world.guest("n1", &format!("{} {address}", command("")));
+        assert_eq!(sent, "forks done\n");
+        receiver.wait();
+        assert_eq!(receiver.so_far().last().unwrap().1, "forks done");
+        let copied = world.stats("n2.eth2")["copy_engine"].clone();
+        assert!(
+            copied["notifications"].as_u64().unwrap() > 0,
+            "the card copied: {copied}"
+        );
+        assert_eq!(copied["completed"], copied["submitted"]);
     }
 }

@@ -29,22 +29,27 @@ impl<B: Backend> Engine<B> {
     pub fn icopy_k2u_list(&mut self, copies: &[ListedCopy], variable: *mut u64, value: u64) -> Result<(), CopyError> {
         self.alive()?;
         let last = copies.len().checked_sub(1).ok_or(copy_engine::CopyError::Empty)?;
-        let mut all = Vec::with_capacity(copies.len());
+        self.progress()?;
+        let before = self.waiting.len();
+        if before + copies.len() > COPIES_MAX {
+            return Err(copy_engine::CopyError::QueueFull.into());
+        }
         for (at, copy) in copies.iter().enumerate() {
             let notification = (at == last).then_some((variable, value));
             let bytes = (copy.destination, copy.source, copy.len);
-            let joins = at > 0;
-            all.push(super::Copy {
-                joins,
-                ..self.checked(bytes, Use::Receive, notification)?
-            });
+            match self.checked(bytes, Use::Receive, notification) {
+                Ok(mut copy) => {
+                    copy.joins = at > 0;
+                    self.waiting.push_back(copy);
+                }
+                Err(error) => {
+                    self.waiting.truncate(before);
+                    return Err(error);
+                }
+            }
         }
-        self.progress()?;
-        if self.waiting.len() + all.len() > COPIES_MAX {
-            return Err(copy_engine::CopyError::QueueFull.into());
-        }
-        for copy in all {
-            self.accept(copy);
+        for at in before..self.waiting.len() {
+            self.accept(at);
         }
         self.post();
         Ok(())
