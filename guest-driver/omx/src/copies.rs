@@ -148,9 +148,9 @@ impl Copies {
 
     /// The engine forgets whatever shares a byte with this memory.
     pub(crate) fn clean(&mut self, memory: &Range<usize>) {
-        if self.registrations.is_known(memory) {
-            // Copies to it may be running.
-            self.finish();
+        if let Some(last_copy) = self.registrations.last_copy(memory) {
+            // It may be running, while those to other memory go on.
+            self.finish_to(last_copy.min(self.submitted));
             if let Some(engine) = &mut self.engine {
                 self.registrations.clean(engine.as_mut(), memory);
             }
@@ -214,7 +214,10 @@ impl Copies {
                     engine.wait(self.submitted - self.before);
                 }
                 // SAFETY: the caller's promise is the one that is asked for.
-                unsafe { self.registrations.add(engine, segment.ptr, segment.len as usize) }
+                unsafe {
+                    let (memory, len) = (segment.ptr, segment.len as usize);
+                    self.registrations.add(engine, memory, len, self.submitted + 1)
+                }
             };
             // SAFETY: as above.
             if known && unsafe { engine.submit(from, to, len) } {
@@ -317,12 +320,19 @@ impl Copies {
 
     /// Blocks until every copy is finished.
     pub(crate) fn finish(&mut self) {
-        self.look();
-        if self.finished != self.submitted
+        self.finish_to(self.submitted);
+    }
+
+    /// Blocks until the copies up to this number are finished.
+    fn finish_to(&mut self, last_copy: u64) {
+        if self.finished < last_copy {
+            self.look();
+        }
+        if self.finished < last_copy
             && let Some(engine) = &mut self.engine
         {
-            engine.wait(self.submitted - self.before);
-            self.finished = self.submitted;
+            engine.wait(last_copy - self.before);
+            self.finished = last_copy;
         }
     }
 

@@ -13,8 +13,8 @@ fn lab(bypass: &str) -> String {
     let messages = format!("{{ switch = \"s1\", bypass = \"{bypass}\" }}");
     format!(
         "name = \"engine\"\n[defaults.nic]\nmtu = 9000\n[[switch]]\nname = \"s1\"\n\
-         [[node]]\nname = \"n1\"\nnic = [{{}}, {messages}]\n\
-         [[node]]\nname = \"n2\"\nnic = [{{}}, {messages}, {{ loopback = true, bypass = \"{bypass}\", mtu = 65535 }}]\n"
+         [[node]]\nname = \"n1\"\nmemory = \"256M\"\nnic = [{{}}, {messages}]\n\
+         [[node]]\nname = \"n2\"\nmemory = \"256M\"\nnic = [{{}}, {messages}, {{ loopback = true, bypass = \"{bypass}\", mtu = 65535 }}]\n"
     )
 }
 
