@@ -1,7 +1,7 @@
 //! A card that is wired to itself as the engine that copies (papers.md M-CI4): the processor only says what is to be copied.
 //!
-//! Copies are held back until some bytes have come together, a receive has all its packets, or the program goes on to do something
-//! else, and are then told to the card as one list, with one doorbell at most. All of a list but the last are by `icopy_k2u`, the last
+//! Copies wait until some bytes have come together, a receive has all its packets, or the program goes on to do something else, and
+//! are then told to the card as one list, with one doorbell at most. All of a list but the last are by `icopy_k2u`, the last
 //! by `icopy_k2u_notif`: behind it the card stores the number of that copy, so that one variable says how far it is.
 
 use std::{
@@ -19,11 +19,11 @@ use netif::virtio::LoopCard;
 
 use crate::{CopyEngine, environment::say};
 
-/// So many bytes are told to the card at once while more come.
-const HELD_LEN_MAX: usize = 64 << 10;
+/// So many bytes are told to the card together while more come.
+const BATCH_LEN: usize = 64 << 10;
 /// The variable is looked at so often without news before the rings are: that finds what is to be posted, and a card that does nothing.
 const LOOKS: u32 = 32;
-/// At most so many copies are held or with the card; more than the frames that a port lends.
+/// At most so many copies wait or are with the card; more than the frames that a port lends.
 const COPIES_MAX: usize = 256;
 
 /// An engine whose copies a card makes. When it is no longer possible to use the card, the copies that it has not finished
@@ -38,10 +38,10 @@ pub(crate) struct CardEngine<B: Backend = LoopCard> {
     /// The program's memory, by the names that were given out: its first byte and its length.
     known: Vec<(u64, *mut u8, usize)>,
     names: u64,
-    /// Copies that the card was told and has not finished, then those that are held; the oldest first.
-    told: VecDeque<ListedCopy>,
-    held: Vec<ListedCopy>,
-    held_len: usize,
+    /// Copies that the card was told and has not finished, then those that it was not told yet; the oldest first.
+    running: VecDeque<ListedCopy>,
+    batch: Vec<ListedCopy>,
+    batch_len: usize,
     submitted: u64,
     finished: u64,
     /// Looks at the variable without news.
@@ -72,27 +72,27 @@ impl<B: Backend> CardEngine<B> {
             frames: Vec::new(),
             known: Vec::new(),
             names: 0,
-            told: VecDeque::new(),
-            held: Vec::new(),
-            held_len: 0,
+            running: VecDeque::new(),
+            batch: Vec::new(),
+            batch_len: 0,
             submitted: 0,
             finished: 0,
             looks: 0,
         })
     }
 
-    /// Tells the card what is held.
+    /// Tells the card the copies that wait.
     fn tell(&mut self) {
-        if self.held.is_empty() {
+        if self.batch.is_empty() {
             return;
         }
-        self.held_len = 0;
+        self.batch_len = 0;
         let (variable, number) = (self.made.variable(0), self.submitted);
         let told = match &mut self.engine {
-            Some(engine) => engine.icopy_k2u_list(&self.held, variable, number),
+            Some(engine) => engine.icopy_k2u_list(&self.batch, variable, number),
             None => Ok(()),
         };
-        self.told.extend(self.held.drain(..));
+        self.running.extend(self.batch.drain(..));
         if let Err(error) = told {
             self.give_up(&error);
         }
@@ -114,7 +114,7 @@ impl<B: Backend> CardEngine<B> {
         self.looks = 0;
         let Some(engine) = &mut self.engine else { return };
         let variable = self.made.variable(0);
-        let is_new = number > self.finished && number - self.finished <= self.told.len() as u64;
+        let is_new = number > self.finished && number - self.finished <= self.running.len() as u64;
         let looked = if is_new {
             engine.test(variable, number)
         } else {
@@ -122,7 +122,7 @@ impl<B: Backend> CardEngine<B> {
         };
         match looked {
             Ok(true) => {
-                self.told.drain(..(number - self.finished) as usize);
+                self.running.drain(..(number - self.finished) as usize);
                 self.finished = number;
             }
             Ok(false) => {}
@@ -137,7 +137,7 @@ impl<B: Backend> CardEngine<B> {
         let is_own = self.engine.as_ref().is_some_and(|engine| engine.card().is_own());
         // Resets the card, so that it touches no memory any more.
         self.engine = None;
-        let left = self.told.drain(..).chain(self.held.drain(..));
+        let left = self.running.drain(..).chain(self.batch.drain(..));
         if !is_own {
             // A child of the process has a copy of the endpoint; the frames and perhaps the buffers are its parent's.
             left.for_each(drop);
@@ -172,24 +172,24 @@ where
     unsafe fn submit(&mut self, from: *const u8, to: *mut u8, len: usize) -> bool {
         let (begin, end) = (from.addr(), from.addr() + len);
         let is_in_frames = self.frames.iter().any(|known| known.start <= begin && end <= known.end);
-        if self.engine.is_none() || !is_in_frames || self.told.len() + self.held.len() >= COPIES_MAX {
+        if self.engine.is_none() || !is_in_frames || self.running.len() + self.batch.len() >= COPIES_MAX {
             return false;
         }
-        self.held.push(ListedCopy {
+        self.batch.push(ListedCopy {
             destination: to,
             source: from,
             len,
         });
-        self.held_len += len;
+        self.batch_len += len;
         self.submitted += 1;
-        if self.held_len >= HELD_LEN_MAX {
+        if self.batch_len >= BATCH_LEN {
             self.tell();
         }
         true
     }
 
     fn finished(&mut self) -> u64 {
-        if !self.told.is_empty() {
+        if !self.running.is_empty() {
             self.look();
         }
         self.finished

@@ -95,7 +95,7 @@ fn a_list_with_a_wrong_copy_moves_nothing() {
     };
     let refused = engine.icopy_k2u_list(&[copy(100), copy(9000)], flag.variable(0), 1);
     assert!(matches!(refused, Err(CopyError::NotRegistered { .. })));
-    let refused = engine.icopy_k2u_list(&[copy(100), copy(0)], flag.variable(0), 1);
+    let refused = engine.icopy_k2u_list(&[copy(0), copy(100)], flag.variable(0), 1);
     assert!(refused.is_err());
     assert!(engine.icopy_k2u_list(&[], flag.variable(0), 1).is_err());
     assert!(card.borrow().frames() == 0 && engine.is_idle());
