@@ -15,6 +15,7 @@ use netif::virtio::{CardAddress, LoopCard, LoopFrame, PAGE, PIECES_MAX, Piece};
 use crate::{
     CacheCounters, CopyError, Memory, Use,
     backend::Backend,
+    limits::{COPIES_MAX, COPY_LEN_MAX},
     probe,
     registrations::{Place, Registrations},
 };
@@ -22,13 +23,6 @@ use crate::{
 mod list;
 
 pub use list::ListedCopy;
-
-/// Bytes of one copy, at most.
-pub const COPY_LEN_MAX: usize = 1 << 30;
-/// Copies that wait until the card has room for their frames, at most.
-pub const COPIES_MAX: usize = 1024;
-/// Parts of memory that are registered at once, at most.
-pub const REGISTRATIONS_MAX: usize = 256;
 
 /// After this many frames the card may begin, while the others are being posted.
 const FIRST_FRAMES: u16 = 4;

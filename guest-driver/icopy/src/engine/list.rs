@@ -2,8 +2,8 @@
 
 use firmware::copy_engine;
 
-use super::{COPIES_MAX, Engine};
-use crate::{CopyError, Use, backend::Backend};
+use super::Engine;
+use crate::{CopyError, Use, backend::Backend, limits::COPIES_MAX};
 
 /// One copy of a list.
 #[derive(Clone, Copy, Debug)]
