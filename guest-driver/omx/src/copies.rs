@@ -291,7 +291,7 @@ impl Copies {
         self.awaited && !self.receives.is_empty()
     }
 
-    /// Whether a receive has got its last copy since it was looked for last.
+    /// Whether a receive that waits has got its last copy, or frames can go back to the port.
     #[inline]
     pub(crate) fn has_copied(&mut self) -> bool {
         self.has_receives() && self.has_copied_first()
@@ -301,6 +301,7 @@ impl Copies {
         self.look();
         let finished = self.finished;
         self.receives.front().is_some_and(|copied| copied.last_copy <= finished)
+            || self.frames.front().is_some_and(|last_copy| *last_copy <= finished)
     }
 
     /// Whether frames or receives wait for copies.

@@ -1,6 +1,6 @@
 //! Several copies that are told to the card at once.
 
-use icopy::{CopyError, ListedCopy, Use};
+use icopy::{ListedCopy, Use};
 use proptest::prelude::*;
 
 use crate::model::engine;
@@ -94,7 +94,7 @@ fn a_list_with_a_wrong_copy_moves_nothing() {
         len,
     };
     let refused = engine.icopy_k2u_list(&[copy(100), copy(9000)], flag.variable(0), 1);
-    assert!(matches!(refused, Err(CopyError::NotRegistered { .. })));
+    assert!(refused.is_err(), "beyond what is registered");
     let refused = engine.icopy_k2u_list(&[copy(0), copy(100)], flag.variable(0), 1);
     assert!(refused.is_err());
     assert!(engine.icopy_k2u_list(&[], flag.variable(0), 1).is_err());
