@@ -15,16 +15,14 @@ use netif::virtio::{CardAddress, LoopCard, LoopFrame, PAGE, PIECES_MAX, Piece};
 use crate::{
     CacheCounters, CopyError, Memory, Use,
     backend::Backend,
+    limits::{COPIES_MAX, COPY_LEN_MAX},
     probe,
     registrations::{Place, Registrations},
 };
 
-/// Bytes of one copy, at most.
-pub const COPY_LEN_MAX: usize = 1 << 30;
-/// Copies that wait until the card has room for their frames, at most.
-pub const COPIES_MAX: usize = 1024;
-/// Parts of memory that are registered at once, at most.
-pub const REGISTRATIONS_MAX: usize = 256;
+mod list;
+
+pub use list::ListedCopy;
 
 /// A card that has done nothing for so long is told again that there is work.
 const REMINDER_INTERVAL: Duration = Duration::from_millis(20);
@@ -56,6 +54,8 @@ struct Copy {
     destination: Place,
     left: usize,
     notification: Option<Stored>,
+    /// It may be in a frame with the copy before it.
+    joins: bool,
 }
 
 /// A value that is stored behind a copy.
@@ -289,11 +289,29 @@ impl<B: Backend> Engine<B> {
     /// Checks a copy and begins with it.
     fn copy(
         &mut self,
-        (destination, source, len): (*mut u8, *const u8, usize),
+        bytes: (*mut u8, *const u8, usize),
         kind: Use,
         notification: Option<(*mut u64, u64)>,
     ) -> Result<(), CopyError> {
         self.alive()?;
+        let copy = self.checked(bytes, kind, notification)?;
+        self.progress()?;
+        if self.waiting.len() >= COPIES_MAX {
+            return Err(copy_engine::CopyError::QueueFull.into());
+        }
+        self.waiting.push_back(copy);
+        self.accept(self.waiting.len() - 1);
+        self.post();
+        Ok(())
+    }
+
+    /// Checks a copy.
+    fn checked(
+        &self,
+        (destination, source, len): (*mut u8, *const u8, usize),
+        kind: Use,
+        notification: Option<(*mut u64, u64)>,
+    ) -> Result<Copy, CopyError> {
         if len > COPY_LEN_MAX {
             return Err(CopyError::TooLong { len });
         }
@@ -322,51 +340,65 @@ impl<B: Backend> Engine<B> {
                 find("destination", destination as usize, len, Use::Program)?,
             ),
         };
-        self.progress()?;
-        if self.waiting.len() >= COPIES_MAX {
-            return Err(copy_engine::CopyError::QueueFull.into());
-        }
-        for place in [source, destination] {
-            self.registrations.begin(place);
-        }
-        if let Some(stored) = notification {
-            self.registrations.begin(stored.place);
-            self.counters.notifications += 1;
-        }
-        self.counters.copies += 1;
-        self.counters.bytes += len as u64;
-        self.waiting.push_back(Copy {
+        Ok(Copy {
             source,
             destination,
             left: len,
             notification,
-        });
-        self.post();
-        Ok(())
+            joins: false,
+        })
+    }
+
+    /// Notes a copy that waits until it is posted.
+    fn accept(&mut self, waiting: usize) {
+        let copy = &self.waiting[waiting];
+        for place in [copy.source, copy.destination] {
+            self.registrations.begin(place);
+        }
+        if let Some(stored) = copy.notification {
+            self.registrations.begin(stored.place);
+            self.counters.notifications += 1;
+        }
+        self.counters.copies += 1;
+        self.counters.bytes += copy.left as u64;
     }
 
     /// Posts frames as long as there is room.
     fn post(&mut self) {
         let mut unpublished = 0;
         let mut room = self.card.room();
-        while room > 0
-            && let Some(copy) = self.waiting.front_mut()
-        {
-            let (source, destination) = (
-                self.registrations.runs(copy.source),
-                self.registrations.runs(copy.destination),
-            );
-            let len = copy.left.min(self.frame_len) as u32;
-            let is_last = copy.left == len as usize;
-            let notification = copy.notification.filter(|_| is_last);
+        while room > 0 && !self.waiting.is_empty() {
+            let pieces = &mut *self.pieces;
+            let (mut counts, mut filled, mut done, mut notification) = ([0; 2], 0, 0, None);
+            // A part of the first copy or all of it, and behind it those that may be with it.
+            while notification.is_none()
+                && let Some(copy) = self.waiting.get_mut(done)
+            {
+                let [source, destination] = [copy.source, copy.destination].map(|place| self.registrations.runs(place));
+                let len = copy.left.min(self.frame_len);
+                let fits = || {
+                    copy.joins
+                        && len == copy.left
+                        && filled + len <= self.frame_len
+                        && counts[0] + source.count(copy.source.cursor, len) <= PIECES_MAX
+                        && counts[1] + destination.count(copy.destination.cursor, len) <= PIECES_MAX
+                };
+                if done > 0 && !fits() {
+                    break;
+                }
+                counts[0] += source.take(&mut copy.source.cursor, len as u32, &mut pieces[0][counts[0]..]);
+                counts[1] += destination.take(&mut copy.destination.cursor, len as u32, &mut pieces[1][counts[1]..]);
+                filled += len;
+                copy.left -= len;
+                if copy.left > 0 {
+                    break;
+                }
+                notification = copy.notification;
+                done += 1;
+            }
             if let Some(stored) = notification {
                 self.notifying.push_back((self.counters.frames + 1, stored));
             }
-            let pieces = &mut *self.pieces;
-            let counts = [
-                source.take(&mut copy.source.cursor, len, &mut pieces[0]),
-                destination.take(&mut copy.destination.cursor, len, &mut pieces[1]),
-            ];
             let header = CopyHeader {
                 notifies: notification.is_some(),
                 index: self.card.next_number(),
@@ -377,16 +409,17 @@ impl<B: Backend> Engine<B> {
                 destination: &pieces[1][..counts[1]],
                 notification: notification.map(|stored| (self.registrations.address(stored.place), stored.value)),
             };
-            // SAFETY: all of it is in registered memory (`Engine::copy` found it there), which is not let go before the frame is done
-            // (`is_busy`, `is_idle`), nor before the card is stopped (the order of the fields). Both sides took `len` bytes.
+            // SAFETY: all of it is in registered memory (`Engine::checked` found it there), which is not let go before the frame is done
+            // (`is_busy`, `is_idle`), nor before the card is stopped (the order of the fields). Both sides took as many bytes.
             unsafe { self.card.post(&frame) };
-            copy.left -= len as usize;
             self.counters.frames += 1;
             self.counters.pieces += (counts[0] + counts[1]) as u64;
             room -= 1;
             unpublished += 1;
-            if is_last && let Some(done) = self.waiting.pop_front() {
-                self.all_posted(&done);
+            for _ in 0..done {
+                if let Some(copy) = self.waiting.pop_front() {
+                    self.all_posted(&copy);
+                }
             }
             // The card begins with the first one while the others are being posted.
             if unpublished == 1 {
@@ -408,6 +441,7 @@ impl<B: Backend> Engine<B> {
 
     fn alive(&self) -> Result<(), CopyError> {
         match &self.given_up {
+            _ if !self.card.is_own() => Err(CopyError::Forked),
             Some(why) => Err(CopyError::GivenUp { why: why.clone() }),
             None => Ok(()),
         }

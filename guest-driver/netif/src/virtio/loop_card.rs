@@ -1,6 +1,7 @@
 //! A card that is wired to itself, as the engine of copies: its owner forms the chains.
 
 use std::{
+    fs::File,
     io,
     ptr::NonNull,
     time::{Duration, Instant},
@@ -10,6 +11,7 @@ use super::{
     CardAddress, CardFacts, Route, VirtioError, card,
     device::{self, Bar, Device, Pin},
     doorbells::Doorbells,
+    fork_mark::ForkMark,
     layout::PAGE,
     loop_ring::{FRAME_HEADER_LEN, LoopFrame, LoopRings, RING_SIZE_MIN, Reaped, Side},
     memory::SharedMemory,
@@ -49,6 +51,9 @@ pub struct LoopCard {
     /// Bytes of the longest frame.
     frame_len_max: usize,
     stopped: bool,
+    page_map: Option<File>,
+    /// The card is the process's that opened it, and none of its children's.
+    mark: ForkMark,
 }
 
 impl LoopCard {
@@ -91,6 +96,7 @@ impl LoopCard {
             base + u64::from(windows.notify.offset) + u64::from(number) * u64::from(windows.notify_multiplier)
         });
         let doorbells = Doorbells::map(&doorbell_registers, at).map_err(fail("map the doorbells"))?;
+        let mark = ForkMark::new().map_err(fail("make memory that tells it from its children"))?;
         let running = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK;
         common.set_status(running);
         let mut card = Self {
@@ -102,6 +108,8 @@ impl LoopCard {
             facts: negotiated.facts,
             frame_len_max,
             stopped: false,
+            page_map: uio::page_map().ok(),
+            mark,
         };
         // The device may begin with a ring only after its first doorbell.
         for (which, queue) in [(0, 0), (1, 1)] {
@@ -113,6 +121,11 @@ impl LoopCard {
     /// Returns what the card said of itself when it was opened.
     pub const fn facts(&self) -> &CardFacts {
         &self.facts
+    }
+
+    /// Whether this is the process that opened the card. A child that it forked has the same memory, but is to leave the card alone.
+    pub fn is_own(&self) -> bool {
+        self.mark.is_own()
     }
 
     /// Returns the route to the card.
@@ -150,7 +163,7 @@ impl LoopCard {
 
     /// Returns the physical addresses of whole pages of this process as they are now; `None` without the privilege to know.
     pub fn physical_pages(&self, base: NonNull<u8>, len: usize) -> Option<Vec<u64>> {
-        uio::physical(base, len).ok()
+        uio::physical_of(self.page_map.as_ref()?, base, len).ok()
     }
 
     /// Returns how many frames can be posted now.
@@ -214,9 +227,10 @@ impl LoopCard {
         })
     }
 
-    /// Resets the card: when this returns it neither reads nor writes memory any more, and does nothing until it is opened anew.
+    /// Resets the card: when this returns it neither reads nor writes memory any more, and does nothing until it is opened anew. In a
+    /// child of the process that opened it this does nothing: the card goes on.
     pub fn stop(&mut self) {
-        if !std::mem::replace(&mut self.stopped, true) {
+        if self.is_own() && !std::mem::replace(&mut self.stopped, true) {
             self.common.set_status(0);
             // The device is reset when it says so; ours do at once.
             let until = Instant::now() + RESET_LIMIT;
