@@ -18,7 +18,7 @@ use vnic::device::Device;
 use vnic::session::socket::{ClaimError, check_path};
 use vnic::session::{PortSession, Sessions};
 use vnicd_protocol::config::{Config, ConfigError, GroupEntry, SwitchEntry};
-use vnicd_protocol::{MTU_MAX, PortSettings, SocketMode};
+use vnicd_protocol::{MTU_DEFAULT, PortSettings, SocketMode};
 
 /// Switch of the ports that the command line names.
 const COMMAND_LINE_SWITCH: &str = "switch0";
@@ -68,7 +68,7 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     queue_pairs: u16,
     /// Largest payload that ports named here take
-    #[arg(long, value_name = "BYTES", default_value_t = MTU_MAX)]
+    #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
     mtu: u32,
     /// Disable checksum and segmentation offloads on ports named here (a guest that loads XDP needs this)
     #[arg(long)]

@@ -22,7 +22,7 @@ use crate::memory::Piece;
 use crate::offload::{NetHeader, OnWire};
 use vnicd_protocol::{Counts, ITSELF, PortLinks, PortSettings, counts};
 
-const _: () = assert!(mtu::frame_len_max(vnicd_protocol::LOOPBACK_MTU_MAX) <= COPY_MTU_MAX);
+const _: () = assert!(mtu::frame_len_max(vnicd_protocol::MTU_MAX) <= COPY_MTU_MAX);
 
 /// Wires `nic` to itself if `settings` say so. No time is modelled: the copies take what they take.
 pub fn connect(nic: &mut firmware::Card, settings: &PortSettings) {
