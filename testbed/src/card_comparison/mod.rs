@@ -1,9 +1,10 @@
 //! `weft bench card`: MX messages over a card that programs drive themselves, over the kernel's card, and TCP, in turns;
-//! and copies by a card that is wired to itself.
+//! copies by a card that is wired to itself, and receives whose data it copies.
 
 mod copies;
 mod guests;
 mod plan;
+mod receives;
 mod report;
 
 use std::{

@@ -1,6 +1,6 @@
 //! What is measured over each path to a card, and the bars of the comparison.
 
-use super::copies;
+use super::{copies, receives};
 use crate::harness::{Bar, Cell, Limit, Measurement, Plan, Unit, Weight};
 
 /// Rounds that it takes to judge the bars.
@@ -23,7 +23,7 @@ pub(super) const THROUGHPUT: usize = 1;
 /// Makes the plan: the rivals take turns, and bars are those of cards for programs against the kernel's.
 pub(super) fn plan(rounds: u32) -> Plan {
     let mut plan = Plan::new(rounds, ROUNDS_MIN);
-    plan.rivals = ["bypass", "kernel", "TCP", "icopy", "memcpy"]
+    plan.rivals = ["bypass", "kernel", "TCP", "icopy", "memcpy", "card", "processor"]
         .map(str::to_owned)
         .to_vec();
     let time = Unit {
@@ -58,6 +58,7 @@ pub(super) fn plan(rounds: u32) -> Plan {
         vec![cell(THROUGHPUT, TCP)],
     ]];
     copies::add_to(&mut plan);
+    receives::add_to(&mut plan);
     plan
 }
 

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::{
     copies,
     plan::{BYPASS, KERNEL, TCP},
+    receives,
 };
 use crate::{
     accel::Accel,
@@ -36,12 +37,14 @@ pub(super) fn report(record: &Record, conditions: &Conditions) -> Report {
     )
     .to_string();
     text += &copies::table(record);
+    text += &receives::table(record);
     text += &bars(record, "programs that drive the card").to_string();
     let Conditions { accel, qemu } = conditions;
     text += &format!(
         "Two guests ({accel}, QEMU {qemu}), medians of {} rounds. bypass: endpoints drive the card themselves and poll it; kernel: MX over the\n\
          kernel's card, polling or sleeping, whichever was quicker; TCP: iperf3 over the kernel's card, with offloads. icopy: copies by a card\n\
-         that is wired to itself; memcpy: by the guest's processor.\n",
+         that is wired to itself; memcpy: by the guest's processor. Receives: in frames of 64 KiB, the data copied by such a card or by the\n\
+         processor; hidden: what of a memcpy's processor time the card spares.\n",
         record.plan.rounds
     );
     let cores_of_others = others::cores_of_others(record);
