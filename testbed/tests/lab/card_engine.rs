@@ -10,7 +10,12 @@ use crate::{
 
 /// Two guests with a card for messages on one switch, the second also with one for copies.
 fn lab(bypass: &str) -> String {
-    let messages = format!("{{ switch = \"s1\", bypass = \"{bypass}\" }}");
+    lab_of_mtu(bypass, 9000)
+}
+
+/// As [`lab`]; the cards for messages have this MTU.
+fn lab_of_mtu(bypass: &str, mtu: u32) -> String {
+    let messages = format!("{{ switch = \"s1\", bypass = \"{bypass}\", mtu = {mtu} }}");
     format!(
         "name = \"engine\"\n[defaults.nic]\nmtu = 9000\n[[switch]]\nname = \"s1\"\n\
          [[node]]\nname = \"n1\"\nmemory = \"256M\"\nnic = [{{}}, {messages}]\n\
@@ -22,9 +27,9 @@ fn lab(bypass: &str) -> String {
 const MESSAGES: &str = "0000:00:11.0";
 const COPIES: &str = "0000:00:12.0";
 
-/// Starts an endpoint in n1 that sends when it is asked.
-fn serve(world: &World) {
-    let serve = format!("export OMX_IFACES=virtio:{MESSAGES}; omx_perf -s -w -v > /tmp/served 2>&1 &");
+/// Starts an endpoint in n1 that sends when it is asked, with these settings.
+fn serve(world: &World, settings: &str) {
+    let serve = format!("export OMX_IFACES=virtio:{MESSAGES}; {settings} omx_perf -s -w -v > /tmp/served 2>&1 &");
     world.guest("n1", &serve);
     eventually("an endpoint", || {
         world.guest("n1", "cat /tmp/served").contains("Waiting")
@@ -51,7 +56,7 @@ fn m_om_a_m_ci4_a_card_copies_what_a_guest_receives() {
     {
         let world = World::new(qemu.clone());
         world.up(&lab(bypass));
-        serve(&world);
+        serve(&world, "");
         let copied = || world.stats("n2.eth2")["copy_engine"].clone();
         let before = copied();
         let lengths = "-S 65536 -E 1048577 -M 4 -N 10 -W 2";
@@ -79,10 +84,27 @@ fn m_om_a_m_ci4_a_card_copies_what_a_guest_receives() {
 }
 
 #[test]
+fn m_om_a_a_card_copies_what_comes_in_frames_of_64_kib() {
+    let world = World::new(None);
+    world.up(&lab_of_mtu("uio", 65_521));
+    let preset = "OMX_PRESET=native:65535:4";
+    serve(&world, preset);
+    let settings = format!("{preset} OMX_RCACHE=1 {}", card());
+    let measured = receive(&world, &settings, "-S 262144 -E 262145 -N 10 -W 2");
+    let messages = 2 + 2 * 10;
+    let copies = measured[0]["copies"].as_u64().unwrap();
+    // Four packets each, and one of a few bytes.
+    assert!((messages..=5 * messages).contains(&copies), "{measured:?}");
+    let copied = world.stats("n2.eth2")["copy_engine"].clone();
+    assert_eq!(copied["completed"], copied["submitted"]);
+    assert!(copied["moved_bytes"].as_u64().unwrap() >= copies * 60_000, "{copied}");
+}
+
+#[test]
 fn m_om_a_without_a_card_that_copies_the_processor_does_and_a_sentence_says_why() {
     let world = World::new(None);
     world.up(&lab("uio"));
-    serve(&world);
+    serve(&world, "");
     for (settings, why) in [
         ("OMX_COPY_ENGINE=card", "OMX_COPY_CARD names no card"),
         ("OMX_COPY_ENGINE=card OMX_COPY_CARD=eth0", "OMX_COPY_CARD: "),
