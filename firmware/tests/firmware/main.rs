@@ -13,6 +13,7 @@ mod misorder;
 mod neutrality;
 mod polled;
 mod polled_late;
+mod receive_path_conformance;
 mod reception;
 mod reference;
 mod sequences;

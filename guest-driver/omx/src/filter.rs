@@ -151,7 +151,7 @@ impl Endpoint {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use ether::MacAddr;
     use mxoe::wire::Preset;
@@ -181,14 +181,21 @@ mod tests {
         (a, b, to_b)
     }
 
-    /// Waits for a request of one endpoint while the other one makes progress.
-    fn finish(of: &Endpoint, other: &Endpoint, request: Request) -> Status {
+    /// Makes progress on one endpoint until there is what a test waits for. What is late by far will not come.
+    fn until<T>(other: &Endpoint, what: &str, look: impl Fn() -> Option<T>) -> T {
+        let late_at = Instant::now() + Duration::from_secs(30);
         loop {
             other.progress();
-            if let Some(status) = of.test(request).unwrap() {
-                return status;
+            if let Some(found) = look() {
+                return found;
             }
+            assert!(Instant::now() < late_at, "{what} after 30 s");
         }
+    }
+
+    /// Waits for a request of one endpoint while the other one makes progress.
+    fn finish(of: &Endpoint, other: &Endpoint, request: Request) -> Status {
+        until(other, "the request is not over", || of.test(request).unwrap())
     }
 
     fn send(from: &Endpoint, bytes: &[u8], to: Address, match_info: u64, until: SendUntil) -> Request {
@@ -206,12 +213,9 @@ mod tests {
 
     /// Waits until a message is there that this filter takes.
     fn find(of: &Endpoint, other: &Endpoint, filter: MessageFilter) -> FoundMessage {
-        loop {
-            other.progress();
-            if let Some(found) = of.iprobe_filtered(filter).unwrap() {
-                return found;
-            }
-        }
+        until(other, "there is no such message", || {
+            of.iprobe_filtered(filter).unwrap()
+        })
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Tests of cards that programs of a guest drive themselves (`bypass`): messages between two guests over such cards,
-//! with several endpoints on each, beside a card of the kernel; programs and authorities that are killed.
+//! with several endpoints on each, beside a card of the kernel; programs, authorities and a `vnicd` that are killed.
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{World, eventually, qemus};
+use crate::support::{World, eventually, qemus, signal};
 
 /// Two guests, each with a card of the kernel and one for programs, which reach it by a driver.
 fn lab(driver: &str) -> String {
@@ -63,6 +64,27 @@ fn measured(world: &World, endpoint: u8) {
     let said = said();
     assert_eq!(code(&said), Some(0), "{said}");
     assert_eq!(said.lines().count(), 6, "five lengths: {said}");
+}
+
+/// Kills `vnicd` in the middle of a measurement of endpoint 0, which the next one lets end without a lost message.
+fn transfers_go_on_when_vnicd_was_killed(world: &World) {
+    let restarts = || world.json(&["ps"])[0]["vnicd_restarts"].as_u64().unwrap();
+    let before = restarts();
+    let perf = "omx_perf -w --json -d n2:0 -r 0 -S 65536 -E 65537 -N 3000 -W 2";
+    over_card(
+        world,
+        "n1",
+        &format!("({perf} > /tmp/long 2>&1; echo $? >> /tmp/long) > /dev/null 2>&1 &"),
+    );
+    let frames = || world.stats("n2.eth1")["tx"]["frames"].as_u64().unwrap();
+    let begin = frames();
+    eventually("a transfer", || frames() > begin + 500);
+    signal(world.pid("vnicd_pid"), Signal::KILL);
+    eventually("a new vnicd", || restarts() == before + 1);
+    assert_eq!(world.guest("n1", "wc -l < /tmp/long"), "0\n", "the measurement goes on");
+    let last = || world.guest("n1", "tail -n 1 /tmp/long");
+    eventually("the end of the measurement", || !last().is_empty());
+    assert_eq!(last(), "0\n", "{}", world.guest("n1", "cat /tmp/long"));
 }
 
 #[test]
@@ -133,6 +155,7 @@ fn endpoints_share_a_card_that_they_drive_themselves_and_outlive_killed_programs
         eventually("endpoints that are back", || open_endpoints(&world, "n2").len() == 2);
         measure(&world, 1);
         measured(&world, 1);
+        transfers_go_on_when_vnicd_was_killed(&world);
 
         // The card goes back to the kernel when no program has it.
         let busy = world.run(&["exec", "-n", "n2", "--", "nicctl", "unbind", CARD]);
@@ -164,6 +187,7 @@ fn endpoints_drive_a_card_behind_an_iommu_and_a_killed_program_leaves_nothing_ma
         serve(&world, 0);
         measure(&world, 0);
         measured(&world, 0);
+        transfers_go_on_when_vnicd_was_killed(&world);
 
         // All programs of the card are killed in the middle of a transfer, so the kernel takes their memory from it.
         over_card(
