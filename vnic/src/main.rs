@@ -18,7 +18,7 @@ use vnic::device::Device;
 use vnic::session::socket::{ClaimError, check_path};
 use vnic::session::{PortSession, Sessions};
 use vnicd_protocol::config::{Config, ConfigError, GroupEntry, SwitchEntry};
-use vnicd_protocol::{MTU_MAX, PortSettings, SocketMode};
+use vnicd_protocol::{MTU_DEFAULT, PortSettings, SocketMode};
 
 /// Switch of the ports that the command line names.
 const COMMAND_LINE_SWITCH: &str = "switch0";
@@ -58,13 +58,17 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = FabricSettings::POLL_NS_DEFAULT / 1000,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     poll_us: u64,
+    /// Poll for at most N microseconds after the last copy by a card that is wired to itself
+    #[arg(long, value_name = "N", default_value_t = FabricSettings::COPIES_POLL_NS_DEFAULT / 1000,
+          value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    copies_poll_us: u64,
     #[command(flatten)]
     coalescing: CoalescingArgs,
     /// Queue pairs of ports named here
     #[arg(long, value_name = "N", default_value_t = 1)]
     queue_pairs: u16,
     /// Largest payload that ports named here take
-    #[arg(long, value_name = "BYTES", default_value_t = MTU_MAX)]
+    #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
     mtu: u32,
     /// Disable checksum and segmentation offloads on ports named here (a guest that loads XDP needs this)
     #[arg(long)]
@@ -198,6 +202,7 @@ fn run(args: Args) -> Result<(), Failure> {
 
     let fabric = Fabric::new(FabricSettings {
         poll_ns: args.poll_us * 1000,
+        copies_poll_ns: args.copies_poll_us * 1000,
         ..FabricSettings::default()
     })
     .context("cannot start the switch")?;

@@ -153,7 +153,7 @@ fn wrong_command_lines_and_configurations_exit_with_2() {
             with_config(
                 r#"{"switches":[{"name":"s"}],"ports":[{"name":"a","switch":"s","listen":"/a","link":{"to_guest":{"mtu":1}}}]}"#,
             ),
-            "mtu of a link must be 68 to 9000, not 1",
+            "mtu of a link must be 68 to 65535, not 1",
         ),
         (
             with_config(r#"{"ports":[{"name":"a","switch":"x","listen":"/a"}]}"#),

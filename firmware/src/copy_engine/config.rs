@@ -10,8 +10,8 @@ use crate::DmaModel;
 pub const COPY_QUEUE_MAX: u16 = 512;
 /// The smallest MTU of an engine, in bytes: Ethernet's smallest payload, in which the notification value has room.
 pub const COPY_MTU_MIN: u32 = 46;
-/// The largest MTU of an engine, in bytes: no card sends frames of more than 64 KiB and a few headers.
-pub const COPY_MTU_MAX: u32 = 1 << 17;
+/// The largest MTU of an engine, in bytes: longer frames are in no capture that other programs read.
+pub const COPY_MTU_MAX: u32 = 1 << 18;
 /// The longest submission, in nanoseconds: a millisecond is far beyond any processor, and a slip of units is likely.
 pub const COPY_SUBMIT_NS_MAX: u64 = 1_000_000;
 

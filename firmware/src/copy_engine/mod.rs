@@ -16,7 +16,7 @@ pub use config::{
 };
 pub use counters::CopyCounters;
 pub use descriptor::{CopyError, CopyRequest, NOTIFICATION_LEN, Notification, Place, Space};
-pub use wire::{COPY_HEADER_LEN, COPY_HEADER_START, CopyHeader};
+pub use wire::{COPY_FRAME_LEN_MAX, COPY_HEADER_LEN, COPY_HEADER_START, CopyHeader};
 
 use crate::dma::DmaEngines;
 

@@ -5,6 +5,7 @@
 
 use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr};
 
+use super::{COPY_MTU_MAX, NOTIFICATION_LEN};
 use crate::INLINE_HEADER_LEN;
 
 /// Bytes of a frame before its data.
@@ -12,7 +13,11 @@ pub const COPY_HEADER_LEN: usize = 64;
 /// The first bytes of the header, behind which all are zero.
 pub const COPY_HEADER_START: usize = 24;
 
-const _: () = assert!(COPY_HEADER_LEN == INLINE_HEADER_LEN);
+/// The longest such frame, in bytes: 63 pages of data, which 64 pieces hold wherever they begin, and a notification value. It passes no
+/// other interface than its own, so none's MTU limits it; what does is [`COPY_MTU_MAX`].
+pub const COPY_FRAME_LEN_MAX: u32 = COPY_HEADER_LEN as u32 + 63 * 4096 + NOTIFICATION_LEN;
+
+const _: () = assert!(COPY_HEADER_LEN == INLINE_HEADER_LEN && COPY_FRAME_LEN_MAX <= COPY_MTU_MAX);
 
 const MAGIC: u16 = 0x5743;
 const VERSION: u8 = 1;

@@ -71,7 +71,7 @@ fn m_ci1_values_beyond_their_limits_are_refused_in_words() {
     };
     assert_eq!(
         bad.validated().expect_err("too small").to_string(),
-        "the MTU of a copy engine must be 46 to 131072 bytes"
+        "the MTU of a copy engine must be 46 to 262144 bytes"
     );
     assert_eq!(CopyEngine::new(bad).config().mtu, COPY_MTU_MIN);
     let no_queue = CopyEngineConfig {

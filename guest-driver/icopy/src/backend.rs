@@ -12,6 +12,10 @@ pub trait Backend {
     /// What keeps memory known to the card.
     type Hold;
 
+    /// Whether this is the process that opened the card, and not a child that it forked.
+    fn is_own(&self) -> bool {
+        true
+    }
     /// Returns the card's Ethernet address.
     fn mac(&self) -> MacAddr;
     /// Returns how many bytes a frame has behind its header at most.
@@ -52,6 +56,10 @@ pub trait Backend {
 
 impl Backend for LoopCard {
     type Hold = netif::virtio::Hold;
+
+    fn is_own(&self) -> bool {
+        self.is_own()
+    }
 
     fn mac(&self) -> MacAddr {
         self.facts().mac

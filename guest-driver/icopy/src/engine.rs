@@ -15,19 +15,15 @@ use netif::virtio::{CardAddress, LoopCard, LoopFrame, PAGE, PIECES_MAX, Piece};
 use crate::{
     CacheCounters, CopyError, Memory, Use,
     backend::Backend,
+    limits::{COPIES_MAX, COPY_LEN_MAX},
     probe,
     registrations::{Place, Registrations},
 };
 
-/// Bytes of one copy, at most.
-pub const COPY_LEN_MAX: usize = 1 << 30;
-/// Copies that wait until the card has room for their frames, at most.
-pub const COPIES_MAX: usize = 1024;
-/// Parts of memory that are registered at once, at most.
-pub const REGISTRATIONS_MAX: usize = 256;
+mod list;
 
-/// After this many frames the card may begin, while the others are being posted.
-const FIRST_FRAMES: u16 = 4;
+pub use list::ListedCopy;
+
 /// A card that has done nothing for so long is told again that there is work.
 const REMINDER_INTERVAL: Duration = Duration::from_millis(20);
 /// A waiting program looks at its variable so often before it looks at the clock and at the rings.
@@ -58,6 +54,8 @@ struct Copy {
     destination: Place,
     left: usize,
     notification: Option<Stored>,
+    /// It may be in a frame with the copy before it.
+    joins: bool,
 }
 
 /// A value that is stored behind a copy.
@@ -90,7 +88,7 @@ pub struct Counters {
 ///
 /// Copies are done one after the other, in the order of the calls, so a copy may read what an earlier one writes, and a
 /// notification says that all before it are done, too. The card works by itself; but it has room for a limited number of frames
-/// (256, of up to 8 KiB), and what is behind that is posted with the next call of any kind.
+/// (256, of up to 252 KiB), and what is behind that is posted with the next call of any kind.
 pub struct Engine<B: Backend = LoopCard> {
     // Before the registrations: it is stopped before their memory is let go.
     card: B,
@@ -103,8 +101,11 @@ pub struct Engine<B: Backend = LoopCard> {
     /// Bytes of data in a frame.
     frame_len: usize,
     counters: Counters,
-    /// When the card last did something, or had nothing to do.
-    progress: Instant,
+    /// Room for the pieces of a frame's source and destination.
+    pieces: Box<[[Piece; PIECES_MAX]; 2]>,
+    /// When it was first seen that the card has done nothing since it last did something, or had nothing to do: asking for a copy
+    /// reads no clock.
+    quiet_since: Option<Instant>,
     /// How often it was reminded since.
     reminders: u32,
     given_up: Option<String>,
@@ -116,8 +117,8 @@ impl Engine {
     /// # Errors
     /// [`CopyError::Card`], [`CopyError::NotLoopback`].
     pub fn open(address: CardAddress, options: &Options) -> Result<Self, CopyError> {
-        probe::check(address)?;
-        Ok(Self::with(LoopCard::open(address)?, options))
+        let frame_len_max = probe::check(address)?;
+        Ok(Self::with(LoopCard::open(address, frame_len_max)?, options))
     }
 }
 
@@ -140,7 +141,8 @@ impl<B: Backend> Engine<B> {
             notifying: VecDeque::new(),
             options: options.clone(),
             counters: Counters::default(),
-            progress: Instant::now(),
+            pieces: Box::new([[Piece::default(); PIECES_MAX]; 2]),
+            quiet_since: None,
             reminders: 0,
             given_up: None,
         }
@@ -287,11 +289,29 @@ impl<B: Backend> Engine<B> {
     /// Checks a copy and begins with it.
     fn copy(
         &mut self,
-        (destination, source, len): (*mut u8, *const u8, usize),
+        bytes: (*mut u8, *const u8, usize),
         kind: Use,
         notification: Option<(*mut u64, u64)>,
     ) -> Result<(), CopyError> {
         self.alive()?;
+        let copy = self.checked(bytes, kind, notification)?;
+        self.progress()?;
+        if self.waiting.len() >= COPIES_MAX {
+            return Err(copy_engine::CopyError::QueueFull.into());
+        }
+        self.waiting.push_back(copy);
+        self.accept(self.waiting.len() - 1);
+        self.post();
+        Ok(())
+    }
+
+    /// Checks a copy.
+    fn checked(
+        &self,
+        (destination, source, len): (*mut u8, *const u8, usize),
+        kind: Use,
+        notification: Option<(*mut u64, u64)>,
+    ) -> Result<Copy, CopyError> {
         if len > COPY_LEN_MAX {
             return Err(CopyError::TooLong { len });
         }
@@ -320,51 +340,65 @@ impl<B: Backend> Engine<B> {
                 find("destination", destination as usize, len, Use::Program)?,
             ),
         };
-        self.progress()?;
-        if self.waiting.len() >= COPIES_MAX {
-            return Err(copy_engine::CopyError::QueueFull.into());
-        }
-        for place in [source, destination] {
-            self.registrations.begin(place);
-        }
-        if let Some(stored) = notification {
-            self.registrations.begin(stored.place);
-            self.counters.notifications += 1;
-        }
-        self.counters.copies += 1;
-        self.counters.bytes += len as u64;
-        self.waiting.push_back(Copy {
+        Ok(Copy {
             source,
             destination,
             left: len,
             notification,
-        });
-        self.post();
-        Ok(())
+            joins: false,
+        })
+    }
+
+    /// Notes a copy that waits until it is posted.
+    fn accept(&mut self, waiting: usize) {
+        let copy = &self.waiting[waiting];
+        for place in [copy.source, copy.destination] {
+            self.registrations.begin(place);
+        }
+        if let Some(stored) = copy.notification {
+            self.registrations.begin(stored.place);
+            self.counters.notifications += 1;
+        }
+        self.counters.copies += 1;
+        self.counters.bytes += copy.left as u64;
     }
 
     /// Posts frames as long as there is room.
     fn post(&mut self) {
         let mut unpublished = 0;
         let mut room = self.card.room();
-        while room > 0
-            && let Some(copy) = self.waiting.front_mut()
-        {
-            let (source, destination) = (
-                self.registrations.runs(copy.source),
-                self.registrations.runs(copy.destination),
-            );
-            let len = copy.left.min(self.frame_len) as u32;
-            let is_last = copy.left == len as usize;
-            let notification = copy.notification.filter(|_| is_last);
+        while room > 0 && !self.waiting.is_empty() {
+            let pieces = &mut *self.pieces;
+            let (mut counts, mut filled, mut done, mut notification) = ([0; 2], 0, 0, None);
+            // A part of the first copy or all of it, and behind it those that may be with it.
+            while notification.is_none()
+                && let Some(copy) = self.waiting.get_mut(done)
+            {
+                let [source, destination] = [copy.source, copy.destination].map(|place| self.registrations.runs(place));
+                let len = copy.left.min(self.frame_len);
+                let fits = || {
+                    copy.joins
+                        && len == copy.left
+                        && filled + len <= self.frame_len
+                        && counts[0] + source.count(copy.source.cursor, len) <= PIECES_MAX
+                        && counts[1] + destination.count(copy.destination.cursor, len) <= PIECES_MAX
+                };
+                if done > 0 && !fits() {
+                    break;
+                }
+                counts[0] += source.take(&mut copy.source.cursor, len as u32, &mut pieces[0][counts[0]..]);
+                counts[1] += destination.take(&mut copy.destination.cursor, len as u32, &mut pieces[1][counts[1]..]);
+                filled += len;
+                copy.left -= len;
+                if copy.left > 0 {
+                    break;
+                }
+                notification = copy.notification;
+                done += 1;
+            }
             if let Some(stored) = notification {
                 self.notifying.push_back((self.counters.frames + 1, stored));
             }
-            let mut pieces = [[Piece::default(); PIECES_MAX]; 2];
-            let counts = [
-                source.take(&mut copy.source.cursor, len, &mut pieces[0]),
-                destination.take(&mut copy.destination.cursor, len, &mut pieces[1]),
-            ];
             let header = CopyHeader {
                 notifies: notification.is_some(),
                 index: self.card.next_number(),
@@ -375,22 +409,24 @@ impl<B: Backend> Engine<B> {
                 destination: &pieces[1][..counts[1]],
                 notification: notification.map(|stored| (self.registrations.address(stored.place), stored.value)),
             };
-            // SAFETY: all of it is in registered memory (`Engine::copy` found it there), which is not let go before the frame is done
-            // (`is_busy`, `is_idle`), nor before the card is stopped (the order of the fields). Both sides took `len` bytes.
+            // SAFETY: all of it is in registered memory (`Engine::checked` found it there), which is not let go before the frame is done
+            // (`is_busy`, `is_idle`), nor before the card is stopped (the order of the fields). Both sides took as many bytes.
             unsafe { self.card.post(&frame) };
-            copy.left -= len as usize;
             self.counters.frames += 1;
             self.counters.pieces += (counts[0] + counts[1]) as u64;
             room -= 1;
             unpublished += 1;
-            if is_last && let Some(done) = self.waiting.pop_front() {
-                self.all_posted(&done);
+            for _ in 0..done {
+                if let Some(copy) = self.waiting.pop_front() {
+                    self.all_posted(&copy);
+                }
             }
-            if unpublished == FIRST_FRAMES {
+            // The card begins with the first one while the others are being posted.
+            if unpublished == 1 {
                 self.card.publish();
             }
         }
-        if unpublished > 0 {
+        if unpublished > 1 {
             self.card.publish();
         }
     }
@@ -405,6 +441,7 @@ impl<B: Backend> Engine<B> {
 
     fn alive(&self) -> Result<(), CopyError> {
         match &self.given_up {
+            _ if !self.card.is_own() => Err(CopyError::Forked),
             Some(why) => Err(CopyError::GivenUp { why: why.clone() }),
             None => Ok(()),
         }
@@ -452,13 +489,13 @@ impl<B: Backend> Engine<B> {
     }
 
     fn has_progress(&mut self) {
-        self.progress = Instant::now();
+        self.quiet_since = None;
         self.reminders = 0;
     }
 
     /// The card has done nothing since the last look.
     fn wait_on(&mut self) -> Result<(), CopyError> {
-        let quiet = self.progress.elapsed();
+        let quiet = self.quiet_since.get_or_insert_with(Instant::now).elapsed();
         if quiet > self.options.timeout {
             let after = self.options.timeout;
             return Err(self.give_up(CopyError::Stalled { after }));

@@ -83,6 +83,9 @@ pub enum CopyError {
         /// How long.
         after: Duration,
     },
+    /// This process is a child of the one that opened the card.
+    #[error("the card belongs to the process that opened it, of which this one is a child")]
+    Forked,
     /// The engine was given up before.
     #[error("the card is not used any more, because of an earlier error: {why}")]
     GivenUp {

@@ -7,14 +7,16 @@
 mod backend;
 mod engine;
 mod error;
+mod limits;
 mod memory;
 mod probe;
 mod registrations;
 mod runs;
 
 pub use backend::{Backend, Reaped};
-pub use engine::{COPIES_MAX, COPY_LEN_MAX, Counters, Engine, Options, REGISTRATIONS_MAX};
+pub use engine::{Counters, Engine, ListedCopy, Options};
 pub use error::CopyError;
+pub use limits::{COPIES_MAX, COPY_LEN_MAX, REGISTRATIONS_MAX};
 pub use memory::Memory;
 pub use netif::virtio::{CardAddress, LoopFrame, PAGE, Piece, VirtioError};
 pub use registrations::CacheCounters;

@@ -12,8 +12,8 @@ use weft_card_control::{Card as Conversation, ask};
 
 use crate::CopyError;
 
-/// Fails for a card that is not.
-pub(crate) fn check(address: CardAddress) -> Result<(), CopyError> {
+/// Returns the length of the longest frame that the card takes, in bytes; fails for a card that is not.
+pub(crate) fn check(address: CardAddress) -> Result<usize, CopyError> {
     let refused = |why: String| CopyError::NotLoopback { address, why };
     let card = Card::open(address, 1, &[])?;
     let mut port =
@@ -29,5 +29,7 @@ pub(crate) fn check(address: CardAddress) -> Result<(), CopyError> {
     })?;
     let mut conversation = Conversation::new(&mut port, never.as_fd());
     let answer = ask!(conversation, &Request::GetCopyEngine, GetCopyEngine);
-    answer.map(drop).map_err(|error| refused(error.to_string()))
+    answer
+        .map(|report| report.mtu as usize)
+        .map_err(|error| refused(error.to_string()))
 }

@@ -53,6 +53,21 @@ impl Runs {
         self.0[at.run].address + at.offset as u64
     }
 
+    /// Returns how many pieces `len` bytes from `at` on are, which must be in memory.
+    pub(crate) fn count(&self, at: Cursor, len: usize) -> usize {
+        let (mut left, mut offset) = (len, at.offset);
+        let mut count = 0;
+        for run in &self.0[at.run..] {
+            if left == 0 {
+                break;
+            }
+            left -= left.min(run.len - offset);
+            offset = 0;
+            count += 1;
+        }
+        count
+    }
+
     /// Takes `len` bytes, which must be in memory, from `at` on: writes their pieces to `pieces` and returns how many, and moves `at`
     /// behind them. There must be as many pieces as pages that the bytes touch.
     #[inline]
@@ -107,7 +122,9 @@ mod tests {
                 }
                 prop_assert_eq!(runs.address(at), address(offset));
                 let mut pieces = [Piece::default(); 4];
+                let expected = runs.count(at, len as usize);
                 let count = runs.take(&mut at, len, &mut pieces);
+                prop_assert_eq!(count, expected);
                 let mut taken = 0;
                 for piece in &pieces[..count] {
                     for byte in 0..piece.len {

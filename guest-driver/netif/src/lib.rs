@@ -22,6 +22,7 @@ pub mod virtio;
 use std::{
     io::IoSlice,
     os::fd::{AsFd, BorrowedFd},
+    ptr::NonNull,
     time::Instant,
 };
 
@@ -130,6 +131,21 @@ pub unsafe trait FrameLender {
 
     /// Gives the `count` frames back that were kept first.
     fn release(&mut self, count: usize);
+
+    /// Returns the memory in which kept frames lie, whole pages that stay where they are until the port is dropped: for engines that
+    /// must know memory beforehand. By default it is not known, and such an engine copies none of these frames.
+    fn memory(&self) -> Vec<LentMemory> {
+        Vec::new()
+    }
+}
+
+/// A part of the memory in which a port lends frames.
+#[derive(Clone, Copy, Debug)]
+pub struct LentMemory {
+    /// The first byte; a page begins there.
+    pub base: NonNull<u8>,
+    /// Bytes, whole pages.
+    pub len: usize,
 }
 
 /// What [`Netif::wait`] waits for.

@@ -8,6 +8,7 @@
 use std::{collections::VecDeque, fmt, ops::Range};
 
 use mxoe::engine::{Counter, Counters};
+use netif::LentMemory;
 
 use crate::{Segment, StatusCode, memory::Segments, registrations::Registrations, slab::Key};
 
@@ -35,7 +36,7 @@ pub unsafe trait CopyEngine: Send {
     /// Blocks until the first `count` copies that the engine took are finished.
     fn wait(&mut self, count: u64);
 
-    /// Says that the caller leaves the library: what it submitted is to be copied without it.
+    /// Says that the caller leaves the library, or that a receive waits for what was submitted: it is to be copied without the caller.
     fn start(&mut self) {}
 
     /// Whether the engine copies only to memory that is [registered](CopyEngine::register). By default it copies to any.
@@ -55,6 +56,12 @@ pub unsafe trait CopyEngine: Send {
 
     /// The memory of this name may be gone from now on; no copy to it is running.
     fn unregister(&mut self, _name: u64) {}
+
+    /// Makes memory known in which frames lie that are copied from, before the first of them. By default it need not be known.
+    ///
+    /// # Safety
+    /// The memory, whole pages, can be read until the engine is dropped.
+    unsafe fn register_frames(&mut self, _memory: *mut u8, _len: usize) {}
 }
 
 /// A receive that has all its packets, and copies that are not finished.
@@ -112,7 +119,21 @@ impl fmt::Debug for Copies {
 impl Copies {
     /// Replaces the engine. Nothing may wait for the copies of the one before ([`Copies::finish`]). `frames_max`: so many frames the
     /// port keeps.
-    pub(crate) fn set(&mut self, engine: Option<Box<dyn CopyEngine>>, frames_max: usize) {
+    ///
+    /// # Safety
+    /// `memory` can be read until the engine is replaced or dropped.
+    pub(crate) unsafe fn set(
+        &mut self,
+        mut engine: Option<Box<dyn CopyEngine>>,
+        frames_max: usize,
+        memory: &[LentMemory],
+    ) {
+        if let Some(engine) = &mut engine {
+            for part in memory {
+                // SAFETY: this function's contract.
+                unsafe { engine.register_frames(part.base.as_ptr(), part.len) };
+            }
+        }
         self.clean(&(0..usize::MAX));
         self.finish();
         self.before = self.submitted;
@@ -127,9 +148,9 @@ impl Copies {
 
     /// The engine forgets whatever shares a byte with this memory.
     pub(crate) fn clean(&mut self, memory: &Range<usize>) {
-        if self.registrations.is_known(memory) {
-            // Copies to it may be running.
-            self.finish();
+        if let Some(last_copy) = self.registrations.last_copy(memory) {
+            // It may be running, while those to other memory go on.
+            self.finish_to(last_copy.min(self.submitted));
             if let Some(engine) = &mut self.engine {
                 self.registrations.clean(engine.as_mut(), memory);
             }
@@ -173,6 +194,7 @@ impl Copies {
         if self.frames.len() < self.frames_max || self.frames_max == 0 {
             return true;
         }
+        self.leave();
         self.look();
         self.frames.front().is_none_or(|last_copy| *last_copy <= self.finished)
     }
@@ -192,7 +214,10 @@ impl Copies {
                     engine.wait(self.submitted - self.before);
                 }
                 // SAFETY: the caller's promise is the one that is asked for.
-                unsafe { self.registrations.add(engine, segment.ptr, segment.len as usize) }
+                unsafe {
+                    let (memory, len) = (segment.ptr, segment.len as usize);
+                    self.registrations.add(engine, memory, len, self.submitted + 1)
+                }
             };
             // SAFETY: as above.
             if known && unsafe { engine.submit(from, to, len) } {
@@ -256,6 +281,7 @@ impl Copies {
         self.counts.waits = self.counts.waits.wrapping_add(1);
         self.receives.push_back(copied);
         self.awaited = true;
+        self.leave();
         None
     }
 
@@ -263,6 +289,19 @@ impl Copies {
     #[inline]
     pub(crate) fn has_receives(&self) -> bool {
         self.awaited && !self.receives.is_empty()
+    }
+
+    /// Whether a receive that waits has got its last copy, or frames can go back to the port.
+    #[inline]
+    pub(crate) fn has_copied(&mut self) -> bool {
+        self.has_receives() && self.has_copied_first()
+    }
+
+    fn has_copied_first(&mut self) -> bool {
+        self.look();
+        let finished = self.finished;
+        self.receives.front().is_some_and(|copied| copied.last_copy <= finished)
+            || self.frames.front().is_some_and(|last_copy| *last_copy <= finished)
     }
 
     /// Whether frames or receives wait for copies.
@@ -282,12 +321,19 @@ impl Copies {
 
     /// Blocks until every copy is finished.
     pub(crate) fn finish(&mut self) {
-        self.look();
-        if self.finished != self.submitted
+        self.finish_to(self.submitted);
+    }
+
+    /// Blocks until the copies up to this number are finished.
+    fn finish_to(&mut self, last_copy: u64) {
+        if self.finished < last_copy {
+            self.look();
+        }
+        if self.finished < last_copy
             && let Some(engine) = &mut self.engine
         {
-            engine.wait(self.submitted - self.before);
-            self.finished = self.submitted;
+            engine.wait(last_copy - self.before);
+            self.finished = last_copy;
         }
     }
 

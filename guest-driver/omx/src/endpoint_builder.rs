@@ -18,12 +18,14 @@ use rustix::process::getpid;
 use weft_authority::{CounterPage, OpenedEndpoint, Session};
 
 use crate::{
-    Address, Board, CopyEngineKind, Endpoint, EndpointOptions, Error,
+    Address, Board, CopyEngine, CopyEngineKind, Endpoint, EndpointOptions, Error,
     address::PARTNER_SELF,
     clock,
+    copy_card::CardEngine,
     copy_thread::ThreadEngine,
     core::{Core, Opened},
     egress::Egress,
+    environment::say,
     helper,
     local::{Local, LocalOptions, PAYLOAD_LEN_MAX},
     number::OpenNumber,
@@ -188,9 +190,9 @@ impl<'a> EndpointBuilder<'a> {
             copies_mediums: options.copies_mediums,
             others_by_frames: options.others_by_frames,
         })?;
-        // A port that lends one frame would have the thread waited for at each.
-        if options.copy_engine == CopyEngineKind::Thread && core.egress.kept_max() > 0 {
-            core.set_copy_engine(Some(Box::new(ThreadEngine::new())));
+        // A port that lends one frame would have the engine waited for at each.
+        if core.egress.kept_max() > 0 {
+            core.set_copy_engine(copy_engine(options.copy_engine));
         }
         if options.others_by_frames {
             core.loop_back();
@@ -218,6 +220,24 @@ impl<'a> EndpointBuilder<'a> {
         });
         helper::register(&shared)?;
         Ok(Endpoint::new(shared))
+    }
+}
+
+/// Makes a copy engine. A card that cannot be had is reported to the program's user.
+fn copy_engine(kind: CopyEngineKind) -> Option<Box<dyn CopyEngine>> {
+    match kind {
+        CopyEngineKind::None => None,
+        CopyEngineKind::Thread => Some(Box::new(ThreadEngine::new())),
+        CopyEngineKind::Card(address) => match CardEngine::open(address) {
+            Ok(engine) => Some(Box::new(engine)),
+            Err(error) => {
+                say(
+                    None,
+                    &format!("OMX_COPY_ENGINE: `card` cannot be used, so the processor copies: {error}"),
+                );
+                None
+            }
+        },
     }
 }
 

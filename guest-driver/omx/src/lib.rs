@@ -25,6 +25,7 @@ mod board;
 mod clock;
 mod completion;
 mod copies;
+mod copy_card;
 mod copy_thread;
 mod core;
 mod egress;

@@ -7,6 +7,7 @@ use mxoe::{
     matching::UNEXPECTED_BYTES_DEFAULT,
     wire::Preset,
 };
+use netif::virtio::{CardAddress, VirtioError};
 
 use crate::{
     Error,
@@ -32,18 +33,31 @@ pub enum CopyEngineKind {
     None,
     /// A thread of its own, one per endpoint, which needs a processor to itself while data comes.
     Thread,
+    /// A card that is wired to itself and that this endpoint alone drives, for ports that it can reach: packet sockets and cards.
+    Card(CardAddress),
 }
 
 impl CopyEngineKind {
-    /// Parses `OMX_COPY_ENGINE`; where it cannot be followed, the processor copies, and the sentence says why.
-    fn parse(text: &str) -> (Self, Option<String>) {
+    /// Parses `OMX_COPY_ENGINE`, and `OMX_COPY_CARD` where that is needed; where it cannot be followed, the processor copies, and the
+    /// sentence says why.
+    fn parse(text: &str, card: Option<&str>) -> (Self, Option<String>) {
         match text.trim() {
             "" | "none" => (Self::None, None),
             "thread" => (Self::Thread, None),
-            "card" => (
-                Self::None,
-                Some("`card`: a card that copies cannot be used yet, so the processor copies".to_owned()),
-            ),
+            "card" => match card.map(|name| parse_card(name.trim())) {
+                Some(Ok(address)) => (Self::Card(address), None),
+                Some(Err(error)) => (
+                    Self::None,
+                    Some(format!("`card`: OMX_COPY_CARD: {error}, so the processor copies")),
+                ),
+                None => (
+                    Self::None,
+                    Some(
+                        "`card`: OMX_COPY_CARD names no card (as in virtio:0000:00:05.0), so the processor copies"
+                            .to_owned(),
+                    ),
+                ),
+            },
             other => (
                 Self::None,
                 Some(format!(
@@ -52,6 +66,11 @@ impl CopyEngineKind {
             ),
         }
     }
+}
+
+/// Reads the name of a card, as interfaces are named or as the PCI bus names it.
+fn parse_card(name: &str) -> Result<CardAddress, VirtioError> {
+    CardAddress::of_interface(name)?.map_or_else(|| name.parse(), Ok)
 }
 
 /// The options of an endpoint to be opened.
@@ -115,7 +134,7 @@ const RESEND_MS: u64 = 500;
 impl Default for EndpointOptions {
     /// The defaults, changed by the environment: `OMX_WAITSPIN`, `OMX_WAITINTR`, `OMX_PROGRESS`, `OMX_CONNECT_POLLALL`,
     /// `OMX_UNEXPECTED_BYTES_MAX`, `OMX_ANY_ENDPOINT`, `OMX_CTXIDS`, `OMX_RNDV_THRESHOLD`, `OMX_SHARED_RNDV_THRESHOLD`, `OMX_SHARED_SINGLE_COPY`, `OMX_MEDIUM_SENDQ`,
-    /// `OMX_PACKET_LOSS`, `OMX_COPY_ENGINE`, `OMX_ZOMBIE_SEND`, `OMX_NOTACKED_MAX`, `OMX_RESENDS_MAX`, `OMX_RCACHE`, `OMX_DISABLE_SELF`, `OMX_DISABLE_SHARED`, and the MX
+    /// `OMX_PACKET_LOSS`, `OMX_COPY_ENGINE`, `OMX_COPY_CARD`, `OMX_ZOMBIE_SEND`, `OMX_NOTACKED_MAX`, `OMX_RESENDS_MAX`, `OMX_RCACHE`, `OMX_DISABLE_SELF`, `OMX_DISABLE_SHARED`, and the MX
     /// names of the last six (`MX_DISABLE_SHMEM` of the last).
     fn default() -> Self {
         let context_id = env::var("OMX_CTXIDS").ok().and_then(|text| {
@@ -177,7 +196,8 @@ fn packet_loss(text: &str) -> Vec<(Lost, u32)> {
 /// Parses the choice of a copy engine. A choice that cannot be followed is reported to the program's user once.
 fn copy_engine(text: &str) -> CopyEngineKind {
     static SAID: Once = Once::new();
-    let (kind, sentence) = CopyEngineKind::parse(text);
+    let card = env::var("OMX_COPY_CARD").ok();
+    let (kind, sentence) = CopyEngineKind::parse(text, card.as_deref());
     if let Some(sentence) = sentence {
         SAID.call_once(|| say(None, &format!("OMX_COPY_ENGINE: {sentence}")));
     }
@@ -231,15 +251,22 @@ mod tests {
 
     #[test]
     fn m_om_a_only_engines_that_exist_are_chosen_and_others_are_named_in_a_sentence() {
-        for (text, kind) in [
-            ("none", CopyEngineKind::None),
-            ("", CopyEngineKind::None),
-            (" thread\n", CopyEngineKind::Thread),
+        let card = "0000:00:05.0".parse().unwrap();
+        for (text, name, kind) in [
+            ("none", None, CopyEngineKind::None),
+            ("", None, CopyEngineKind::None),
+            (" thread\n", Some("nonsense"), CopyEngineKind::Thread),
+            ("card", Some("virtio:0000:00:05.0"), CopyEngineKind::Card(card)),
+            ("card", Some(" 00:05.0"), CopyEngineKind::Card(card)),
         ] {
-            assert_eq!(CopyEngineKind::parse(text), (kind, None));
+            assert_eq!(CopyEngineKind::parse(text, name), (kind, None));
         }
-        for (text, said) in [("card", "cannot be used yet"), ("gpu", "none of `thread`")] {
-            let (kind, sentence) = CopyEngineKind::parse(text);
+        for (text, name, said) in [
+            ("card", None, "OMX_COPY_CARD names no card"),
+            ("card", Some("eth1"), "OMX_COPY_CARD: "),
+            ("gpu", None, "none of `thread`"),
+        ] {
+            let (kind, sentence) = CopyEngineKind::parse(text, name);
             assert_eq!(kind, CopyEngineKind::None);
             assert!(sentence.is_some_and(|sentence| sentence.contains(text) && sentence.contains(said)));
         }

@@ -6,15 +6,17 @@ use std::ops::Range;
 
 use crate::CopyEngine;
 
-/// At most this many registrations exist at once: several lists of pieces of running receives, or the buffers that a
-/// program uses again and again. Beyond, the one not used for longest ends.
-const REGISTRATIONS_MAX: usize = 512;
+/// At most this many registrations exist at once: pieces of running receives, or the buffers that a program uses again and
+/// again. Beyond, the one not used for longest ends. A card knows 256 parts of memory, some of which are others'.
+const REGISTRATIONS_MAX: usize = 224;
 
 #[derive(Debug)]
 struct Registration {
     memory: Range<usize>,
     name: u64,
     used: u64,
+    /// The number of the last copy to it; it may not have been submitted.
+    last_copy: u64,
 }
 
 impl Registration {
@@ -42,22 +44,24 @@ impl Registrations {
         self.list.len() >= REGISTRATIONS_MAX
     }
 
-    /// Whether a registration shares a byte with this memory.
-    pub(crate) fn is_known(&self, memory: &Range<usize>) -> bool {
-        self.list.iter().any(|known| known.shares(memory))
+    /// Returns the number of the last copy to registrations that share a byte with this memory; `None`: there are none.
+    pub(crate) fn last_copy(&self, memory: &Range<usize>) -> Option<u64> {
+        let sharing = self.list.iter().filter(|known| known.shares(memory));
+        sharing.map(|known| known.last_copy).max()
     }
 
-    /// Sees to it that the engine knows this memory. False: it cannot. No copy may be running if the list
-    /// [is full](Self::is_full).
+    /// Sees to it that the engine knows this memory, for the copy with this number. False: it cannot. No copy may be running if the
+    /// list [is full](Self::is_full).
     ///
     /// # Safety
     /// The memory can be written until its receive is over, and what is kept until [`Registrations::clean`] is called for it.
-    pub(crate) unsafe fn add(&mut self, engine: &mut dyn CopyEngine, to: *mut u8, len: usize) -> bool {
+    pub(crate) unsafe fn add(&mut self, engine: &mut dyn CopyEngine, to: *mut u8, len: usize, copy: u64) -> bool {
         let memory = to.addr()..to.addr() + len;
         let contains = |known: &&mut Registration| known.memory.start <= memory.start && memory.end <= known.memory.end;
         self.uses += 1;
         if let Some(known) = self.list.iter_mut().find(contains) {
             known.used = self.uses;
+            known.last_copy = copy;
             return true;
         }
         if self.is_full() {
@@ -71,7 +75,12 @@ impl Registrations {
             return false;
         };
         let used = self.uses;
-        self.list.push(Registration { memory, name, used });
+        self.list.push(Registration {
+            memory,
+            name,
+            used,
+            last_copy: copy,
+        });
         true
     }
 

@@ -4,11 +4,15 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::plan::{BYPASS, KERNEL, LONG_BYTES, SHORT_BYTES, TCP, THROUGHPUT, TIME};
+use super::{
+    copies,
+    plan::{BYPASS, KERNEL, LONG_BYTES, SHORT_BYTES, TCP, THROUGHPUT, TIME},
+    receives,
+};
 use crate::{
     guest_channel::GuestChannel,
     guest_tools::{TOOL_PATIENCE, output, start_server},
-    harness::{Cell, Sample},
+    harness::{Cell, Sample, Turn},
     supervisor_client::client::Client,
 };
 
@@ -34,8 +38,8 @@ struct PingPong {
 pub(super) struct Guests {
     sender: GuestChannel,
     receiver: GuestChannel,
-    /// Hardware addresses of the receiver's cards: that of programs, and the kernel's.
-    macs: [String; 2],
+    /// Hardware addresses of the receiver's cards: that of programs, the kernel's, and that of programs with long frames.
+    macs: [String; 3],
     /// IP address of the receiver.
     address: String,
 }
@@ -61,15 +65,15 @@ impl Guests {
         Ok(Self {
             sender: ready("n1")?,
             receiver: ready("n2")?,
-            macs: [mac("n2.eth1")?, mac("n2.eth0")?],
+            macs: [mac("n2.eth1")?, mac("n2.eth0")?, mac("n2.eth2")?],
             address: receiver
                 .and_then(|node| node.address.clone())
                 .context("the receiving guest has no address")?,
         })
     }
 
-    /// Measures everything of one rival.
-    pub(super) fn measure(&self, rival: usize) -> Result<Vec<(Cell, Sample)>> {
+    /// Measures everything of one rival, or of those of its turn.
+    pub(super) fn measure(&self, rival: usize, turn: &Turn) -> Result<Vec<(Cell, Sample)>> {
         let samples = match rival {
             BYPASS => self.messages(CARD, &self.macs[0], false)?,
             // Which of the two is quicker depends on who else wants the processors.
@@ -82,6 +86,8 @@ impl Guests {
                 ]
             }
             TCP => vec![(THROUGHPUT, self.tcp()?)],
+            copies::ICOPY => return copies::measure(&self.sender, turn),
+            receives::CARD => return receives::measure(&self.sender, &self.receiver, &self.macs[2], turn),
             _ => Vec::new(),
         };
         let sample = |(measurement, value)| (Cell { measurement, rival }, Sample::new(value));

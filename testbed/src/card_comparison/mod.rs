@@ -1,8 +1,11 @@
-//! `weft bench card`: MX messages over a card that programs drive themselves, over the kernel's card, and TCP, in turns.
+//! `weft bench card`: MX messages over a card that programs drive themselves, over the kernel's card, and TCP, in turns;
+//! copies by a card that is wired to itself, and receives whose data it copies.
 
+mod copies;
 mod guests;
 mod lci;
 mod plan;
+mod receives;
 mod report;
 
 use std::{
@@ -150,7 +153,7 @@ impl Scenario for Rivals {
     fn measure(&mut self, _round: u32, turn: &Turn) -> Result<Vec<(Cell, Sample)>> {
         let first = turn.first().context("an empty turn")?;
         let (begin, before) = (Instant::now(), Times::of_lab(&self.client)?);
-        let samples = self.guests.measure(first.rival)?;
+        let samples = self.guests.measure(first.rival, turn)?;
         let (elapsed, after) = (begin.elapsed(), Times::of_lab(&self.client)?);
         let disturbed = after.others_since(before) as f64 / elapsed.as_nanos().max(1) as f64;
         let samples = samples.into_iter();

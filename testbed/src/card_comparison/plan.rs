@@ -1,5 +1,6 @@
 //! What is measured over each path to a card, and the bars of the comparison.
 
+use super::{copies, receives};
 use crate::harness::{Bar, Cell, Limit, Measurement, Plan, Unit, Weight};
 
 /// Rounds that it takes to judge the bars.
@@ -22,7 +23,9 @@ pub(super) const THROUGHPUT: usize = 1;
 /// Makes the plan: the rivals take turns, and bars are those of cards for programs against the kernel's.
 pub(super) fn plan(rounds: u32) -> Plan {
     let mut plan = Plan::new(rounds, ROUNDS_MIN);
-    plan.rivals = ["bypass", "kernel", "TCP"].map(str::to_owned).to_vec();
+    plan.rivals = ["bypass", "kernel", "TCP", "icopy", "memcpy", "card", "processor"]
+        .map(str::to_owned)
+        .to_vec();
     let time = Unit {
         name: "ns",
         show: |value| format!("{:.1} µs", value / 1e3),
@@ -54,6 +57,8 @@ pub(super) fn plan(rounds: u32) -> Plan {
         vec![cell(TIME, KERNEL), cell(THROUGHPUT, KERNEL)],
         vec![cell(THROUGHPUT, TCP)],
     ]];
+    copies::add_to(&mut plan);
+    receives::add_to(&mut plan);
     plan
 }
 
@@ -66,6 +71,7 @@ mod tests {
         let plan = plan(7);
         let bars: Vec<_> = plan
             .judged()
+            .filter(|bar| bar.ours.rival == BYPASS)
             .map(|bar| (bar.ours, bar.against, bar.limit, bar.weight))
             .collect();
         let cell = |measurement, rival| Cell { measurement, rival };

@@ -2,12 +2,16 @@
 
 use serde_json::json;
 
-use super::plan::BYPASS;
+use super::{
+    copies,
+    plan::{BYPASS, KERNEL, TCP},
+    receives,
+};
 use crate::{
     accel::Accel,
     harness::{
         Limit, Record, Report, Weight, fields, others,
-        table::{RivalColumn, Style, across, bars, words},
+        table::{RivalColumn, Style, among, bars, words},
     },
     report::chart::{Bar, BarChart, Group, Paint},
 };
@@ -24,12 +28,23 @@ pub(super) fn report(record: &Record, conditions: &Conditions) -> Report {
         heading: str::to_owned,
         cell: Record::median_text,
     }];
-    let mut text = across(record, Style::Framed, &[words("MX messages")], &columns, BYPASS).to_string();
+    let mut text = among(
+        record,
+        Style::Framed,
+        &[words("MX messages")],
+        &columns,
+        &[BYPASS, KERNEL, TCP],
+    )
+    .to_string();
+    text += &copies::table(record);
+    text += &receives::table(record);
     text += &bars(record, "programs that drive the card").to_string();
     let Conditions { accel, qemu } = conditions;
     text += &format!(
         "Two guests ({accel}, QEMU {qemu}), medians of {} rounds. bypass: endpoints drive the card themselves and poll it; kernel: MX over the\n\
-         kernel's card, polling or sleeping, whichever was quicker; TCP: iperf3 over the kernel's card, with offloads.\n",
+         kernel's card, polling or sleeping, whichever was quicker; TCP: iperf3 over the kernel's card, with offloads. icopy: copies by a card\n\
+         that is wired to itself; memcpy: by the guest's processor. Receives: in frames of 64 KiB, the data copied by such a card or by the\n\
+         processor; hidden: what of a memcpy's processor time the card spares.\n",
         record.plan.rounds
     );
     let cores_of_others = others::cores_of_others(record);
@@ -73,9 +88,9 @@ pub(super) fn chart(record: &Record, conditions: &Conditions) -> BarChart {
         Accel::Tcg => "guests' processors are emulated (TCG)",
     };
     BarChart {
-        title: "MX over a card that programs drive themselves".to_owned(),
+        title: "Cards that programs drive themselves".to_owned(),
         subtitle: format!(
-            "against MX over the kernel's card, and TCP over it; medians of {} rounds; {world}",
+            "MX and copies, against the kernel's card, TCP over it, and memcpy; medians of {} rounds; {world}",
             record.plan.rounds
         ),
         axis: "times as fast (more is better)".to_owned(),
@@ -91,7 +106,10 @@ pub(super) fn chart(record: &Record, conditions: &Conditions) -> BarChart {
 mod tests {
     use super::*;
     use crate::{
-        card_comparison::plan::{KERNEL, TCP, THROUGHPUT, TIME, plan},
+        card_comparison::{
+            copies::{ICOPY, MEMCPY},
+            plan::{THROUGHPUT, TIME, plan},
+        },
         harness::{Cell, Sample},
     };
 
@@ -110,6 +128,8 @@ mod tests {
                 (THROUGHPUT, BYPASS, 300e6 / slow),
                 (THROUGHPUT, KERNEL, 50e6 / slow),
                 (THROUGHPUT, TCP, 600e6 / slow),
+                (THROUGHPUT + 1, ICOPY, 5e3 * slow),
+                (THROUGHPUT + 1, MEMCPY, 20e3 * slow),
             ] {
                 record.add(round, Cell { measurement, rival }, Sample::new(value));
             }
@@ -127,6 +147,9 @@ mod tests {
             "600 MB/s",
             "≤ 0.05",
             "≥ 1.00",
+            "copy of 64 KiB, processor time",
+            "5.0 µs",
+            "≤ 0.20",
             "aim",
             "NO",
         ] {
@@ -150,6 +173,7 @@ mod tests {
                 ("16 B, half of a round trip", "kernel", (Paint::Better, 25.0)),
                 ("1 MiB, throughput", "TCP", (Paint::Worse, 0.5)),
                 ("1 MiB, throughput", "kernel", (Paint::Better, 6.0)),
+                ("copy of 64 KiB, processor time", "memcpy", (Paint::Better, 4.0)),
             ]
         );
         assert!(chart.svg().is_ok());

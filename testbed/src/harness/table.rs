@@ -92,18 +92,46 @@ pub struct RivalColumn {
 /// Makes a table with a row for each measurement and the rivals beside each other; `ours` is the rival whose bars are
 /// shown.
 pub fn across(record: &Record, style: Style, labels: &[(String, bool)], rivals: &[RivalColumn], ours: usize) -> Table {
+    let all: Vec<_> = (0..record.plan.rivals.len()).collect();
+    beside(record, style, labels, rivals, &all, ours)
+}
+
+/// Makes a table as [`across`] does of some rivals: with a row for each measurement that is taken of one of them. The bars of the
+/// first one are shown.
+pub fn among(
+    record: &Record,
+    style: Style,
+    labels: &[(String, bool)],
+    rivals: &[RivalColumn],
+    shown: &[usize],
+) -> Table {
+    beside(record, style, labels, rivals, shown, shown[0])
+}
+
+fn beside(
+    record: &Record,
+    style: Style,
+    labels: &[(String, bool)],
+    rivals: &[RivalColumn],
+    shown: &[usize],
+    ours: usize,
+) -> Table {
     let plan = &record.plan;
-    let per_rival = plan
-        .rivals
-        .iter()
-        .flat_map(|name| rivals.iter().map(|column| numbers((column.heading)(name))));
+    let per_rival = shown.iter().flat_map(|rival| {
+        rivals
+            .iter()
+            .map(|column| numbers((column.heading)(&plan.rivals[*rival])))
+    });
     let columns: Vec<_> = labels.iter().cloned().chain(per_rival).chain(judged()).collect();
     let mut table = Table::new(style, &columns);
     for (measurement, measured) in plan.measurements.iter().enumerate() {
         let cell = |rival| Cell { measurement, rival };
+        if !shown.iter().any(|rival| plan.has(cell(*rival))) {
+            continue;
+        }
         let mut row = measured.labels.clone();
-        for rival in 0..plan.rivals.len() {
-            row.extend(rivals.iter().map(|column| (column.cell)(record, cell(rival))));
+        for rival in shown {
+            row.extend(rivals.iter().map(|column| (column.cell)(record, cell(*rival))));
         }
         row.extend(record.judged_text(cell(ours)));
         table.row(row);

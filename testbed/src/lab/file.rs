@@ -351,7 +351,7 @@ pub struct NicFile {
     /// Pairs of receive and transmit queue (1 to 16; default 1).
     #[schemars(with = "Option<u16>")]
     pub queue_pairs: Option<Spanned<i64>>,
-    /// Largest IP packet in bytes (68 to 9000, with `loopback` to 65535; default 1500).
+    /// Largest IP packet in bytes (68 to 9000, with `bypass` to 65521, with `loopback` to 65535; default 1500).
     #[schemars(with = "Option<u32>")]
     pub mtu: Option<Spanned<i64>>,
     /// Checksum and segmentation offloads (default true). `false` for a guest that loads XDP programs.
@@ -539,7 +539,7 @@ pub struct LinkFile {
     /// Queue length above which packets of ECN-capable transports are marked (default `off`).
     #[schemars(with = "Option<EcnThreshold>")]
     pub ecn_threshold: Option<Spanned<EcnThreshold>>,
-    /// Largest payload the link carries (68 to 9000; default 9000).
+    /// Largest payload the link carries (68 to 65521; default 9000, or the MTU of a NIC that has a larger one).
     #[schemars(with = "Option<u32>")]
     pub mtu: Option<Spanned<i64>>,
     /// Probability that a frame is lost; or bursts of loss (the Gilbert-Elliott model).

@@ -96,7 +96,7 @@ impl Nics<'_> {
         let queue_pairs = queue_pairs(self.file, nic, problems);
         let mtu = nic.mtu.as_ref().or(defaults.nic.mtu.as_ref());
         let mtu = mtu.map_or(1500, |mtu| settings::mtu_of_nic(mtu, nic, problems));
-        let mut link = cable(self.file, nic, place * NICS_MAX + nic_index, problems);
+        let mut link = cable(self.file, nic, (place * NICS_MAX + nic_index, mtu), problems);
         let loopback = settings::loopback(nic, queue_pairs, problems);
         if loopback {
             link = PortLinks::default();
@@ -201,12 +201,12 @@ fn queue_pairs(file: &LabFile, nic: &NicFile, problems: &mut Problems) -> u16 {
     })
 }
 
-/// Makes the cable of a card, the one numbered `number` in the lab.
-fn cable(file: &LabFile, nic: &NicFile, number: usize, problems: &mut Problems) -> PortLinks {
+/// Makes the cable of a card of this MTU, the one numbered `number` in the lab.
+fn cable(file: &LabFile, nic: &NicFile, (number, mtu): (usize, u32), problems: &mut Problems) -> PortLinks {
     let layers = [Some(&file.defaults.link), nic.link.as_ref()];
     let mut link = PortLinks {
-        to_guest: settings::link(&[layers[0], layers[1], nic.link_to_guest.as_ref()], problems),
-        from_guest: settings::link(&[layers[0], layers[1], nic.link_from_guest.as_ref()], problems),
+        to_guest: settings::link(&[layers[0], layers[1], nic.link_to_guest.as_ref()], mtu, problems),
+        from_guest: settings::link(&[layers[0], layers[1], nic.link_from_guest.as_ref()], mtu, problems),
     };
     seed_directions(number, &mut link.to_guest.seed, &mut link.from_guest.seed);
     link

@@ -26,7 +26,9 @@ pub const FRAMES_MAX: u32 = firmware::coalescing::FRAMES_MAX_MAX;
 /// Range of the MTU, from what IPv4 requires of every link to the largest that the card supports.
 pub const MTU_RANGE: RangeInclusive<u32> = 68..=9000;
 /// MTUs of NICs that are connected to themselves.
-const LOOPBACK_MTU_RANGE: RangeInclusive<u32> = 68..=vnicd_protocol::LOOPBACK_MTU_MAX;
+const LOOPBACK_MTU_RANGE: RangeInclusive<u32> = 68..=vnicd_protocol::MTU_MAX;
+/// MTUs of NICs that programs drive, and of links: up to that of frames of 65,535 bytes, which no protocol over Ethernet exceeds.
+pub const LONG_MTU_RANGE: RangeInclusive<u32> = 68..=65_535 - ether::ETHERNET_HEADER_LEN as u32;
 
 const LINK_DELAY: &str = "a link delay";
 const JITTER: &str = "a jitter";
@@ -152,10 +154,12 @@ pub(super) fn within<T: TryFrom<i64> + PartialOrd + Copy>(
     *range.start()
 }
 
-/// Checks the MTU of a NIC, which may be longer where there is neither a switch nor a link.
+/// Checks the MTU of a NIC, which may be longer where no kernel drives it.
 pub(super) fn mtu_of_nic(value: &Spanned<i64>, nic: &NicFile, problems: &mut Problems) -> u32 {
     let range = if nic.is_loopback() {
         &LOOPBACK_MTU_RANGE
+    } else if nic.is_bypassed() {
+        &LONG_MTU_RANGE
     } else {
         &MTU_RANGE
     };
@@ -296,8 +300,10 @@ pub(super) fn misorder(degree: Option<&Spanned<i64>>, problems: &mut Problems) -
     })
 }
 
-pub(super) fn link(layers: &[Option<&LinkFile>], problems: &mut Problems) -> LinkSettings {
+/// Merges the tables of one direction of a cable, which carries at least frames of this MTU if no table says otherwise.
+pub(super) fn link(layers: &[Option<&LinkFile>], mtu: u32, problems: &mut Problems) -> LinkSettings {
     let mut merged = LinkSettings::default();
+    merged.mtu = merged.mtu.max(mtu);
     for layer in layers.iter().copied().flatten() {
         link_change(layer, problems).apply_to(&mut merged);
     }
@@ -336,7 +342,7 @@ fn link_change(layer: &LinkFile, problems: &mut Problems) -> LinkChange {
     if let Some(loss) = layer.loss {
         loss.set(&mut change);
     }
-    change.mtu = layer.mtu.as_ref().map(|mtu| mtu_within(mtu, &MTU_RANGE, problems));
+    change.mtu = layer.mtu.as_ref().map(|mtu| mtu_within(mtu, &LONG_MTU_RANGE, problems));
     change.loss_every = layer.loss_every.as_ref().map(|every| {
         let mistake = |every| {
             (

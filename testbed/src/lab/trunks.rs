@@ -35,8 +35,8 @@ pub(super) fn check(
             .map(|end| find_switch(end, switches, problems));
         let defaults = Some(&file.defaults.link);
         let link = TrunkLinks {
-            a_to_b: settings::link(&[defaults, trunk.link.as_ref(), trunk.link_forth.as_ref()], problems),
-            b_to_a: settings::link(&[defaults, trunk.link.as_ref(), trunk.link_back.as_ref()], problems),
+            a_to_b: settings::link(&[defaults, trunk.link.as_ref(), trunk.link_forth.as_ref()], 0, problems),
+            b_to_a: settings::link(&[defaults, trunk.link.as_ref(), trunk.link_back.as_ref()], 0, problems),
         };
         let [Some(a), Some(b)] = ends else { continue };
         if !loops.allows(a, b, trunk) {

@@ -118,8 +118,8 @@ fn two_guests_agree_on_marks_and_a_marked_message_does_not_wait_for_the_card() {
     }
 }
 
-/// Compiles a program of the C interface's tests against the shipped headers, and copies it to both guests.
-fn compile(world: &World, source: &str, name: &str, translated: bool) -> String {
+/// Compiles a program of the C interface's tests, or one with an absolute path, against the shipped headers, and copies it to both guests.
+pub fn compile(world: &World, source: &str, name: &str, translated: bool) -> String {
     let mx = testbed::programs::folder().unwrap().join("mx");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver/mx-abi/tests/c");
     let include = |path: PathBuf| format!("-I{}", path.display());
@@ -129,6 +129,7 @@ fn compile(world: &World, source: &str, name: &str, translated: bool) -> String 
         gcc.arg(include(mx.join("include/translate")));
     }
     gcc.arg(include(mx.join("include")))
+        .arg(include(sources.clone()))
         .arg(sources.join(source))
         .arg("-o")
         .arg(world.dir.path().join(name))

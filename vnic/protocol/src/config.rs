@@ -8,7 +8,7 @@ use ether::MacAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ArmedTimer, CoalescingSettings, DmaSettings, MTU_MAX, MisorderSettings, PortLinks, Reserved, SteeringSettings,
+    ArmedTimer, CoalescingSettings, DmaSettings, MTU_DEFAULT, MisorderSettings, PortLinks, Reserved, SteeringSettings,
     StpSettings, SwitchSettings, TrunkLinks, VlanSettings,
 };
 
@@ -194,7 +194,7 @@ impl Default for PortSettings {
             returns: true,
             mac: None,
             queue_pairs: 1,
-            mtu: MTU_MAX,
+            mtu: MTU_DEFAULT,
             offloads: true,
             iommu: false,
             loopback: false,
@@ -252,7 +252,7 @@ const fn yes() -> bool {
 }
 
 const fn largest_mtu() -> u32 {
-    MTU_MAX
+    MTU_DEFAULT
 }
 
 const fn member_timeout_ns() -> u64 {

@@ -42,10 +42,11 @@ pub use switch::{
 /// Most queue pairs of a port: more than a guest of a lab has processors, and its rings still fit a 64-bit set.
 pub const QUEUE_PAIRS_MAX: u16 = 16;
 
-/// Largest MTU of a port, as on real cards.
-pub const MTU_MAX: u32 = 9000;
-/// Largest MTU of a port that is connected to itself, in bytes: its frames cross no switch and no link.
-pub const LOOPBACK_MTU_MAX: u32 = 65_535;
+/// MTU of ports by default, in bytes: the largest of real cards.
+pub const MTU_DEFAULT: u32 = 9000;
+/// Largest MTU of ports and links, in bytes: that of a virtio card. What is done for each frame, and not for each byte, shows with frames
+/// longer than those of real cards.
+pub const MTU_MAX: u32 = 65_535;
 /// Limits of [`PortSettings::member_timeout_ns`]: a guest that has its processor taken away for a moment is not gone, and what is kept for one
 /// that is gone keeps others waiting.
 pub const MEMBER_TIMEOUT_NS_MIN: u64 = 100_000_000;

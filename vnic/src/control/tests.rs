@@ -127,7 +127,7 @@ fn nonsense_gets_one_clear_sentence_and_the_connection_goes_on() {
         ),
         (
             b"{\"op\":\"link\",\"port\":\"a\",\"mtu\":99999}",
-            "mtu of a link must be 68 to 9000",
+            "mtu of a link must be 68 to 65535",
         ),
         (b"{\"op\":\"capture\",\"ports\":[\"a\",\"a\"]}", "\"a\" is named twice"),
         (

@@ -73,6 +73,11 @@ impl DataPlane {
         }
     }
 
+    /// Whether a self-connected card has copied since this was asked last.
+    fn take_has_copied(&mut self) -> bool {
+        std::mem::take(&mut self.forwarding.has_copied)
+    }
+
     /// The card with number `index`, which never goes away.
     pub(crate) fn card(&mut self, index: usize) -> &mut Card {
         &mut self.forwarding.wiring.cards[index]

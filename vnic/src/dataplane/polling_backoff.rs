@@ -12,10 +12,33 @@ const PREEMPTED_NS: u64 = 50_000;
 /// The shortest polling time is this part of the longest.
 const SHORTEST_PART: u64 = 8;
 
+/// How soon the data plane begins to poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eagerness {
+    /// Work that came soon after it had gone to sleep, so many consecutive times, makes it poll.
+    soon_min: u32,
+    /// The shortest polling time is this part of the longest.
+    shortest_part: u64,
+}
+
+impl Eagerness {
+    /// For frames: a host has more to do than to wait for them.
+    pub const FRAMES: Self = Self {
+        soon_min: SOON_MIN,
+        shortest_part: SHORTEST_PART,
+    };
+    /// For copies: a guest's processor pays for each that has to wake the data plane, more than for the copy.
+    pub const COPIES: Self = Self {
+        soon_min: 1,
+        shortest_part: 1,
+    };
+}
+
 /// The polling time, which follows what happened.
 #[derive(Debug)]
 pub struct PollingBackoff {
     longest_ns: u64,
+    eagerness: Eagerness,
     window_ns: u64,
     /// How often work came soon, without a break.
     soon: u32,
@@ -24,9 +47,10 @@ pub struct PollingBackoff {
 
 impl PollingBackoff {
     /// Never polls longer than `longest_ns`; 0 turns polling off.
-    pub fn new(longest_ns: u64) -> Self {
+    pub fn new(longest_ns: u64, eagerness: Eagerness) -> Self {
         Self {
             longest_ns,
+            eagerness,
             window_ns: 0,
             soon: 0,
             last_work: Time::ZERO,
@@ -36,6 +60,11 @@ impl PollingBackoff {
     /// How long to go on without work, in nanoseconds.
     pub fn window_ns(&self) -> u64 {
         self.window_ns
+    }
+
+    /// Whether to go on at `now`, without work since the last one.
+    pub fn goes_on(&self, now: Time) -> bool {
+        now.nanos_since(self.last_work) < self.window_ns
     }
 
     /// There was work at `now`; `slept` if the data plane had to be woken for it.
@@ -49,16 +78,19 @@ impl PollingBackoff {
             // It would have come too late for any polling.
             self.soon = 0;
             self.window_ns /= 2;
-            if self.window_ns < self.longest_ns / SHORTEST_PART {
+            if self.window_ns < self.shortest_ns() {
                 self.window_ns = 0;
             }
             return;
         }
         self.soon = self.soon.saturating_add(1);
-        if self.soon >= SOON_MIN {
-            let shortest = self.longest_ns / SHORTEST_PART;
-            self.window_ns = (2 * self.window_ns).clamp(shortest, self.longest_ns);
+        if self.soon >= self.eagerness.soon_min {
+            self.window_ns = (2 * self.window_ns).clamp(self.shortest_ns(), self.longest_ns);
         }
+    }
+
+    fn shortest_ns(&self) -> u64 {
+        self.longest_ns / self.eagerness.shortest_part
     }
 
     /// A round without work took `took_ns`: ends the polling if another process had the processor.
@@ -86,7 +118,7 @@ mod tests {
 
     #[test]
     fn work_that_comes_soon_makes_the_shard_poll_and_late_work_ends_it() {
-        let mut polling = PollingBackoff::new(LONGEST_NS);
+        let mut polling = PollingBackoff::new(LONGEST_NS, Eagerness::FRAMES);
         wake(&mut polling, SOON_MIN - 1, LONGEST_NS);
         assert_eq!(polling.window_ns(), 0);
         wake(&mut polling, 1, LONGEST_NS);
@@ -101,7 +133,7 @@ mod tests {
 
     #[test]
     fn work_found_by_polling_changes_nothing() {
-        let mut polling = PollingBackoff::new(LONGEST_NS);
+        let mut polling = PollingBackoff::new(LONGEST_NS, Eagerness::FRAMES);
         wake(&mut polling, SOON_MIN, 1);
         let window_ns = polling.window_ns();
         for n in 0..100 {
@@ -112,7 +144,7 @@ mod tests {
 
     #[test]
     fn who_wants_the_processor_gets_it_and_polling_has_to_pay_off_anew() {
-        let mut polling = PollingBackoff::new(LONGEST_NS);
+        let mut polling = PollingBackoff::new(LONGEST_NS, Eagerness::FRAMES);
         wake(&mut polling, 2 * SOON_MIN, 1);
         polling.idled(PREEMPTED_NS);
         assert_eq!(polling.window_ns(), LONGEST_NS);
@@ -123,8 +155,33 @@ mod tests {
     }
 
     #[test]
+    fn copies_are_waited_for_at_once_after_one_that_came_soon_and_as_long_as_after_the_last() {
+        let mut polling = PollingBackoff::new(LONGEST_NS, Eagerness::COPIES);
+        wake(&mut polling, 1, LONGEST_NS + 1);
+        assert!(!polling.goes_on(polling.last_work));
+        wake(&mut polling, 1, LONGEST_NS);
+        let last = polling.last_work;
+        assert!(polling.goes_on(last.plus_nanos(LONGEST_NS - 1)));
+        assert!(!polling.goes_on(last.plus_nanos(LONGEST_NS)));
+        polling.worked(last.plus_nanos(1000), false);
+        assert!(
+            polling.goes_on(last.plus_nanos(LONGEST_NS)),
+            "it counts from the last one"
+        );
+        polling.idled(PREEMPTED_NS + 1);
+        assert!(
+            !polling.goes_on(polling.last_work),
+            "another process wants the processor"
+        );
+        wake(&mut polling, 1, LONGEST_NS);
+        assert!(polling.goes_on(polling.last_work));
+        wake(&mut polling, 1, LONGEST_NS + 1);
+        assert!(!polling.goes_on(polling.last_work), "it came late");
+    }
+
+    #[test]
     fn a_longest_time_of_0_never_polls() {
-        let mut polling = PollingBackoff::new(0);
+        let mut polling = PollingBackoff::new(0, Eagerness::FRAMES);
         wake(&mut polling, 100, 0);
         assert_eq!(polling.window_ns(), 0);
     }

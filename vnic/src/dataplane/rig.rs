@@ -70,6 +70,7 @@ impl Rig {
             0,
             FabricSettings {
                 poll_ns: 0,
+                copies_poll_ns: 0,
                 return_ns: 0,
             },
         );

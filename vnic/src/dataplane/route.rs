@@ -5,6 +5,7 @@
 
 use ether::{EtherType, Time};
 use fabric::{Link, LinkDrop};
+use firmware::copy_engine::{COPY_FRAME_LEN_MAX, CopyHeader};
 use firmware::multicast::is_card_frame;
 
 use super::card::Card;
@@ -238,10 +239,20 @@ pub fn accept(card: &Card, frame: &mut FrameRef<'_>) -> Result<OnWire, Loss> {
     let checked = frame.header.checked(card.sender_offloads(), frame.len);
     frame.header = checked.map_err(|_| Loss::BadOffload)?;
     let wire = frame.on_wire().ok_or(Loss::BadOffload)?;
-    if !card.fits_mtu(wire.longest) || frame.len > SEGMENTED_FRAME_MAX {
+    let fits = card.fits_mtu(wire.longest) && frame.len <= SEGMENTED_FRAME_MAX;
+    if !fits && !takes_long_copy(card, frame) {
         return Err(Loss::TooLong);
     }
     Ok(wire)
+}
+
+/// Whether a card that is wired to itself takes a frame that its MTU does not let pass: it asks for a copy, and for nothing else.
+#[cold]
+fn takes_long_copy(card: &Card, frame: &FrameRef<'_>) -> bool {
+    card.settings().loopback
+        && frame.len <= COPY_FRAME_LEN_MAX
+        && frame.header.is_plain()
+        && CopyHeader::decode(frame.inline).is_some()
 }
 
 /// The route of an accepted frame from its guest: to the card itself, or to the card's switch. A frame that was `switched`

@@ -16,7 +16,7 @@ use rustix::fd::OwnedFd;
 use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use super::card::transmit_batch::TransmitBatch;
-use super::polling_backoff::PollingBackoff;
+use super::polling_backoff::{Eagerness, PollingBackoff};
 use super::{DataPlane, FabricSettings};
 
 /// A kick's thread that has run the data plane for so long hands over: its connection's other events wait behind it.
@@ -77,6 +77,8 @@ struct Running {
     batch: TransmitBatch,
     /// How long to go on without work.
     backoff: PollingBackoff,
+    /// How long to go on without copies.
+    copies_backoff: PollingBackoff,
 }
 
 /// The data plane, shared by all threads that run or change it.
@@ -108,7 +110,8 @@ impl Runner {
             running: Mutex::new(Running {
                 plane: DataPlane::new(origin_unix_ns, settings),
                 batch: TransmitBatch::new(),
-                backoff: PollingBackoff::new(settings.poll_ns),
+                backoff: PollingBackoff::new(settings.poll_ns, Eagerness::FRAMES),
+                copies_backoff: PollingBackoff::new(settings.copies_poll_ns, Eagerness::COPIES),
             }),
             clock,
             visitors: AtomicU32::new(0),
@@ -227,15 +230,27 @@ impl Runner {
         let started = self.clock.now();
         let (mut idle_since, mut before) = (started, started);
         let mut slept = true;
+        let mut slept_before_copies = true;
         loop {
             let now = self.clock.now();
-            let Running { plane, batch, backoff } = &mut *running;
+            let Running {
+                plane,
+                batch,
+                backoff,
+                copies_backoff,
+            } = &mut *running;
             if plane.pass(batch, now) {
                 idle_since = now;
                 backoff.worked(now, slept);
                 slept = false;
+                if plane.take_has_copied() {
+                    copies_backoff.worked(now, slept_before_copies);
+                    slept_before_copies = false;
+                }
             } else {
-                backoff.idled(now.nanos_since(before));
+                let took_ns = now.nanos_since(before);
+                backoff.idled(took_ns);
+                copies_backoff.idled(took_ns);
             }
             before = now;
             if self.visitors.load(Ordering::SeqCst) != 0 {
@@ -250,7 +265,7 @@ impl Runner {
                 return (running, false);
             }
             let idle_ns = now.nanos_since(idle_since);
-            if idle_ns == 0 || idle_ns < running.backoff.window_ns() {
+            if idle_ns == 0 || idle_ns < running.backoff.window_ns() || running.copies_backoff.goes_on(now) {
                 if caller == Caller::Visitor && now.nanos_since(started) > HANDOVER_NS {
                     return (running, true);
                 }

@@ -2,5 +2,6 @@
 
 mod bad;
 mod copies;
+mod lists;
 mod model;
 mod registrations;

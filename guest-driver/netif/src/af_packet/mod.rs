@@ -50,7 +50,7 @@ pub use self::{
     ring::RingLayout,
 };
 use crate::{
-    BURST_MAX, FrameLender, Instruction, Interest, Netif, NetifCounters, NetifError, Wake, af_xdp::Direct,
+    BURST_MAX, FrameLender, Instruction, Interest, LentMemory, Netif, NetifCounters, NetifError, Wake, af_xdp::Direct,
     interface::Interface, ready::Readiness, wait_for,
 };
 
@@ -469,5 +469,10 @@ unsafe impl FrameLender for AfPacket {
                 _ => {}
             }
         }
+    }
+
+    fn memory(&self) -> Vec<LentMemory> {
+        // Not the bulk path, whose frames the kernel copies where this process has them.
+        vec![self.ring.memory()]
     }
 }

@@ -15,7 +15,7 @@ use ether::ETHERNET_HEADER_LEN;
 use libc::{TP_STATUS_KERNEL, TP_STATUS_USER, c_int, sockaddr_ll, tpacket_req, tpacket2_hdr};
 
 use super::{socket::set_option, vnet};
-use crate::mapping::Mapping;
+use crate::{LentMemory, mapping::Mapping};
 
 /// Bytes of one block of slots, the unit the kernel allocates: 16 pages, which it usually finds in one piece.
 const BLOCK_LEN: usize = 64 * 1024;
@@ -226,6 +226,14 @@ impl RxRing {
     pub(super) fn release(&mut self) {
         self.status().store(TP_STATUS_KERNEL, Ordering::Release);
         self.advance();
+    }
+
+    /// Returns the memory of all slots.
+    pub(super) const fn memory(&self) -> LentMemory {
+        LentMemory {
+            base: self.memory.base(),
+            len: self.layout.block_len * self.layout.blocks,
+        }
     }
 
     /// Returns how many slots can be kept.

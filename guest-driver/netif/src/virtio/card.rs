@@ -27,8 +27,8 @@ use super::{
 };
 use crate::mapping::Mapping;
 
-/// No Ethernet card has a longer one.
-const PLAUSIBLE_MTU_MAX: usize = 16_384;
+/// All ones are no MTU (`look_at`).
+const PLAUSIBLE_MTU_MAX: usize = 65_534;
 /// Before the pairs stand a page for the control queue.
 const CONTROL_PAGE: usize = 0;
 const PAIRS_OFFSET: usize = PAGE;

@@ -1,6 +1,7 @@
 //! A card that is wired to itself, as the engine of copies: its owner forms the chains.
 
 use std::{
+    fs::File,
     io,
     ptr::NonNull,
     time::{Duration, Instant},
@@ -10,8 +11,9 @@ use super::{
     CardAddress, CardFacts, Route, VirtioError, card,
     device::{self, Bar, Device, Pin},
     doorbells::Doorbells,
+    fork_mark::ForkMark,
     layout::PAGE,
-    loop_ring::{FRAME_HEADER_LEN, LoopFrame, LoopRings, Reaped, Side},
+    loop_ring::{FRAME_HEADER_LEN, LoopFrame, LoopRings, RING_SIZE_MIN, Reaped, Side},
     memory::SharedMemory,
     negotiation::{OF_CHAINS, Wanted, negotiate},
     registers::{Common, MappedRegisters, status},
@@ -46,16 +48,21 @@ pub struct LoopCard {
     rings: LoopRings,
     doorbells: Doorbells,
     facts: CardFacts,
+    /// Bytes of the longest frame.
+    frame_len_max: usize,
     stopped: bool,
+    page_map: Option<File>,
+    /// The card is the process's that opened it, and none of its children's.
+    mark: ForkMark,
 }
 
 impl LoopCard {
-    /// Takes the card at `address` and starts it.
+    /// Takes the card at `address` and starts it. It takes frames of up to `frame_len_max` bytes, as it has said of itself.
     ///
     /// # Errors
     /// [`VirtioError`]: no such card, with another driver, in use, no privilege, or unusable. Whether its output is wired to its
     /// input only the card itself knows: ask it before.
-    pub fn open(address: CardAddress) -> Result<Self, VirtioError> {
+    pub fn open(address: CardAddress, frame_len_max: usize) -> Result<Self, VirtioError> {
         let mut device: Box<dyn Device> = match device::route_of(address)? {
             Route::Uio => Box::new(Uio::open(address)?),
             Route::Vfio => Box::new(Vfio::open_patiently(address, || false)?),
@@ -76,6 +83,10 @@ impl LoopCard {
         let negotiated =
             negotiate(&common, &network, wanted).map_err(|what| VirtioError::Unusable { address, what })?;
         let size = LoopRings::size(negotiated.ring_size);
+        if size < RING_SIZE_MIN {
+            let what = "its rings are too short for the chains of copies";
+            return Err(VirtioError::Unusable { address, what });
+        }
         let memory = SharedMemory::new("weft-loop-card", LoopRings::len(size)).map_err(fail("make the memory"))?;
         let bus = device.attach(&memory).map_err(fail("pin the memory"))?;
         let rings = LoopRings::new(memory, size, &bus);
@@ -85,6 +96,7 @@ impl LoopCard {
             base + u64::from(windows.notify.offset) + u64::from(number) * u64::from(windows.notify_multiplier)
         });
         let doorbells = Doorbells::map(&doorbell_registers, at).map_err(fail("map the doorbells"))?;
+        let mark = ForkMark::new().map_err(fail("make memory that tells it from its children"))?;
         let running = status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK;
         common.set_status(running);
         let mut card = Self {
@@ -94,7 +106,10 @@ impl LoopCard {
             rings,
             doorbells,
             facts: negotiated.facts,
+            frame_len_max,
             stopped: false,
+            page_map: uio::page_map().ok(),
+            mark,
         };
         // The device may begin with a ring only after its first doorbell.
         for (which, queue) in [(0, 0), (1, 1)] {
@@ -108,6 +123,11 @@ impl LoopCard {
         &self.facts
     }
 
+    /// Whether this is the process that opened the card. A child that it forked has the same memory, but is to leave the card alone.
+    pub fn is_own(&self) -> bool {
+        self.mark.is_own()
+    }
+
     /// Returns the route to the card.
     pub fn route(&self) -> Route {
         self.device.route()
@@ -115,7 +135,7 @@ impl LoopCard {
 
     /// Returns how many bytes a frame has behind its header at most: data, and 8 if there is a notification.
     pub const fn frame_data_max(&self) -> usize {
-        self.facts.frame_len_max().saturating_sub(FRAME_HEADER_LEN)
+        self.frame_len_max.saturating_sub(FRAME_HEADER_LEN)
     }
 
     /// Keeps whole pages of this process where they are and makes them known to the card.
@@ -143,7 +163,7 @@ impl LoopCard {
 
     /// Returns the physical addresses of whole pages of this process as they are now; `None` without the privilege to know.
     pub fn physical_pages(&self, base: NonNull<u8>, len: usize) -> Option<Vec<u64>> {
-        uio::physical(base, len).ok()
+        uio::physical_of(self.page_map.as_ref()?, base, len).ok()
     }
 
     /// Returns how many frames can be posted now.
@@ -207,9 +227,10 @@ impl LoopCard {
         })
     }
 
-    /// Resets the card: when this returns it neither reads nor writes memory any more, and does nothing until it is opened anew.
+    /// Resets the card: when this returns it neither reads nor writes memory any more, and does nothing until it is opened anew. In a
+    /// child of the process that opened it this does nothing: the card goes on.
     pub fn stop(&mut self) {
-        if !std::mem::replace(&mut self.stopped, true) {
+        if self.is_own() && !std::mem::replace(&mut self.stopped, true) {
             self.common.set_status(0);
             // The device is reset when it says so; ours do at once.
             let until = Instant::now() + RESET_LIMIT;

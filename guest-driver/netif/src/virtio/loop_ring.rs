@@ -32,7 +32,7 @@ pub const FRAME_HEADER_LEN: usize = 64;
 /// The first bytes of it; the others are zero.
 pub type HeaderStart = [u8; 24];
 /// Pieces of the data of a frame, at most, on either side.
-pub const PIECES_MAX: usize = 16;
+pub const PIECES_MAX: usize = 64;
 /// Bytes of a notification value.
 const VALUE_LEN: u32 = 8;
 
@@ -49,18 +49,22 @@ const NO_NOTIFY: u16 = 1;
 
 /// The parts of a slot. No two slots share a page's border.
 const TRANSMIT_TABLE: usize = 0;
-const RECEIVE_TABLE: usize = 320;
-const HEADER: usize = 640;
-const VALUE: usize = 720;
-const RETURNED: usize = 728;
-const SLOT_LEN: usize = 1024;
+const RECEIVE_TABLE: usize = 1088;
+const HEADER: usize = 2176;
+const VALUE: usize = 2256;
+const RETURNED: usize = 2264;
+const SLOT_LEN: usize = PAGE;
 const SLOTS: usize = 4 * PAGE;
+/// Entries of a ring that has room for the longest chain: no table may be longer than its ring.
+pub(super) const RING_SIZE_MIN: u16 = 128;
 /// Where the used ring begins in the page behind the descriptors.
 const USED: usize = 1024;
 /// All of a header.
 const WHOLE_HEADER: usize = HEADER_LEN + FRAME_HEADER_LEN;
 
 const _: () = assert!((PIECES_MAX + 2) * DESCRIPTOR_LEN <= RECEIVE_TABLE - TRANSMIT_TABLE);
+const _: () = assert!((PIECES_MAX + 2) * DESCRIPTOR_LEN <= HEADER - RECEIVE_TABLE);
+const _: () = assert!(PIECES_MAX + 2 <= RING_SIZE_MIN as usize);
 const _: () = assert!(HEADER + WHOLE_HEADER <= VALUE && RETURNED + WHOLE_HEADER <= SLOT_LEN);
 
 /// A part of memory, as the card knows it.
@@ -232,23 +236,27 @@ impl LoopRings {
     fn write_table(&self, table: usize, pieces: &[Piece], own: u16, last: Option<u64>) -> u16 {
         const FOLLOWS: u64 = (NEXT as u64) << 32;
         const NUMBER: u64 = 1 << 48;
-        let mut entries = [[0u64; 2]; PIECES_MAX + 2];
+        let last = last.map(|address| Piece {
+            address,
+            len: VALUE_LEN,
+        });
+        let count = pieces.len() + usize::from(last.is_some());
         // Flags, and which entry follows.
         let mut rest = (u64::from(own) << 32 | FOLLOWS) + NUMBER;
-        entries[0][1] = (WHOLE_HEADER as u64 | rest).to_le();
-        for (entry, piece) in entries[1..].iter_mut().zip(pieces) {
+        let ends = |at: usize, rest: u64| if at == count { rest & !FOLLOWS } else { rest };
+        let header = WHOLE_HEADER as u64 | ends(0, rest);
+        let behind = pieces.iter().chain(&last).enumerate().map(|(at, piece)| {
             rest += NUMBER;
-            *entry = [piece.address.to_le(), (u64::from(piece.len) | rest).to_le()];
-        }
-        let mut count = pieces.len();
-        if let Some(address) = last {
-            count += 1;
-            entries[count] = [address.to_le(), (u64::from(VALUE_LEN) | (rest + NUMBER)).to_le()];
-        }
-        entries[count][1] &= !FOLLOWS.to_le();
-        let words = &entries.as_flattened()[1..2 * count + 2];
+            [
+                piece.address.to_le(),
+                (u64::from(piece.len) | ends(at + 1, rest)).to_le(),
+            ]
+        });
         // SAFETY: the slot is this side's until its frame is posted, so that the card does not read the table.
-        unsafe { self.memory.write_longs(table + 8, words) };
+        unsafe {
+            self.memory.write_longs(table + 8, &[header.to_le()]);
+            self.memory.write_pairs(table + DESCRIPTOR_LEN, count, behind);
+        }
         count as u16 + 1
     }
 

@@ -123,6 +123,23 @@ impl SharedMemory {
         }
     }
 
+    /// Writes pairs of words, as they are; there are `count`, or those behind are not written.
+    ///
+    /// # Safety
+    /// As [`SharedMemory::write`].
+    #[inline]
+    pub(super) unsafe fn write_pairs(&self, offset: usize, count: usize, pairs: impl Iterator<Item = [u64; 2]>) {
+        let end = count
+            .checked_mul(size_of::<[u64; 2]>())
+            .and_then(|len| offset.checked_add(len));
+        assert!(offset.is_multiple_of(8) && end.is_some_and(|end| end <= self.len));
+        let at = self.mapping.base().as_ptr().wrapping_add(offset).cast::<[u64; 2]>();
+        for (number, pair) in pairs.take(count).enumerate() {
+            // SAFETY: inside the mapping and aligned, as was just checked.
+            unsafe { at.add(number).write(pair) };
+        }
+    }
+
     /// Writes into a slot.
     ///
     /// # Safety

@@ -18,6 +18,7 @@ mod control;
 mod device;
 mod doorbells;
 mod facts;
+mod fork_mark;
 mod interrupts;
 mod layout;
 mod loop_card;

@@ -23,7 +23,9 @@ use super::{
     ring::{Direction, Ring, Used},
     told::Told,
 };
-use crate::{BURST_MAX, FrameLender, Interest, Netif, NetifCounters, NetifError, Wake, ready, ready::Readiness};
+use crate::{
+    BURST_MAX, FrameLender, Interest, LentMemory, Netif, NetifCounters, NetifError, Wake, ready, ready::Readiness,
+};
 
 /// Without interrupts a sleeper looks at the rings after pauses that double from the first to the second. A frame is
 /// found late by as much again as the port was quiet before, or by the longest pause.
@@ -478,5 +480,14 @@ unsafe impl FrameLender for VirtioPort {
         if count > 0 {
             self.publish_receive();
         }
+    }
+
+    fn memory(&self) -> Vec<LentMemory> {
+        let layout = self.place.layout;
+        let begin = layout.receive().slots;
+        // SAFETY: the slots lie in the mapping (`PairLayout::len`).
+        let base = unsafe { self.memory.base().add(begin) };
+        let len = layout.receive_len();
+        vec![LentMemory { base, len }]
     }
 }

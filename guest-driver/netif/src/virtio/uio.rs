@@ -210,8 +210,17 @@ fn pin(base: NonNull<u8>, len: usize) -> io::Result<OwnedFd> {
 }
 
 /// Returns the physical addresses of whole pages of this process.
-pub(super) fn physical(base: NonNull<u8>, len: usize) -> io::Result<Vec<u64>> {
-    let map = File::open("/proc/self/pagemap")?;
+fn physical(base: NonNull<u8>, len: usize) -> io::Result<Vec<u64>> {
+    physical_of(&page_map()?, base, len)
+}
+
+/// Opens the map of this process's pages.
+pub(super) fn page_map() -> io::Result<File> {
+    File::open("/proc/self/pagemap")
+}
+
+/// Returns the physical addresses of whole pages of the process that opened the map.
+pub(super) fn physical_of(map: &File, base: NonNull<u8>, len: usize) -> io::Result<Vec<u64>> {
     let first = base.as_ptr() as u64 / PAGE as u64;
     let mut entries = vec![0; len / PAGE * 8];
     map.read_exact_at(&mut entries, first * 8)?;

@@ -8,8 +8,9 @@ impl Core {
     /// Replaces the engine; what the one before was given is finished first.
     pub(crate) fn set_copy_engine(&mut self, engine: Option<Box<dyn CopyEngine>>) {
         self.finish_copies();
-        let frames_max = self.egress.kept_max();
-        self.store.copies.set(engine, frames_max);
+        let (frames_max, memory) = self.egress.lent();
+        // SAFETY: the port keeps its memory until it is dropped, which is after the store and the engine in it (the order of the fields).
+        unsafe { self.store.copies.set(engine, frames_max, &memory) };
     }
 
     /// Keeps the frame that was handled last until its copies are finished. `is_port_s`: it is the port's, and not one of this
@@ -68,6 +69,7 @@ impl Core {
         if self.store.copies.has_receives() || !self.egress.may_wait() {
             return self.finish_copies();
         }
+        self.store.copies.leave();
         self.reclaim();
         false
     }

@@ -63,6 +63,7 @@ pub(crate) struct Opened {
 /// completion: the thread that changed it wakes those that sleep ([`Core::wake_if`]).
 pub(crate) struct Core {
     pub(crate) engine: Engine<EndpointPeers>,
+    // Before the port: a copy engine reads frames in its memory.
     pub(crate) store: Store,
     pub(crate) egress: Egress,
     pub(crate) local: Option<Local>,

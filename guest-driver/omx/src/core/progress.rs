@@ -139,10 +139,10 @@ impl Core {
 
     /// Whether something is to be sent, or is due at `now`.
     #[inline]
-    fn has_work(&self, now: Option<Time>) -> bool {
+    fn has_work(&mut self, now: Option<Time>) -> bool {
         !self.egress.is_idle()
             || !self.engine.is_quiet()
-            || self.store.copies.has_receives()
+            || self.store.copies.has_copied()
             || now.is_some_and(|now| {
                 self.engine.poll_timeout().is_some_and(|due| due <= now)
                     || self.connecting.due().is_some_and(|due| due <= now)
@@ -169,7 +169,7 @@ impl Core {
             return true;
         }
         // What the last frames acknowledged, now that nothing is there to be handed over, and receives that were copied.
-        (!self.engine.is_settled() || self.store.copies.has_receives()) && self.step(Some(clock::now()))
+        (!self.engine.is_settled() || self.store.copies.has_copied()) && self.step(Some(clock::now()))
     }
 
     /// Takes frames that are there, and returns how many. Without a time the clock is read when there is one.

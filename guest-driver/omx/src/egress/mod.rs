@@ -8,7 +8,7 @@ use mxoe::{
     engine::{Engine, HEAD_BUFFER_LEN},
     wire::Dialect,
 };
-use netif::{FrameLender, Interest, Netif, Wake};
+use netif::{FrameLender, Interest, LentMemory, Netif, Wake};
 
 mod batching;
 mod burst;
@@ -121,6 +121,12 @@ impl Egress {
     /// Returns how many frames the port keeps at once; 0: none.
     pub(crate) fn kept_max(&mut self) -> usize {
         self.port.lender().map_or(0, |lender| lender.kept_max())
+    }
+
+    /// Returns how many frames the port keeps at once, and the memory in which they lie, as far as it is known.
+    pub(crate) fn lent(&mut self) -> (usize, Vec<LentMemory>) {
+        let of = |lender: &mut dyn FrameLender| (lender.kept_max(), lender.memory());
+        self.port.lender().map(of).unwrap_or_default()
     }
 
     /// Keeps the frame that was received last until it is released. False: the port cannot.

@@ -261,7 +261,7 @@ fn m_om7_registrations_are_kept_until_the_program_gives_the_memory_back() {
             transfer(&pair, &mut one);
         }
     }
-    assert_eq!(count(), (603, 512));
+    assert_eq!(count(), (603, 224));
     pair.b.set_copy_engine(None);
     assert_eq!(count().1, 0, "it knows nothing any more");
 }

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{
     overlap,
     parameters::{KEY, Mode, Parameters},
-    pingpong, rate,
+    phases, pingpong, rate,
     side::{Polling, Side},
 };
 use crate::{
@@ -33,7 +33,7 @@ const NAMES_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const OVERLAP_LENGTH: u64 = 4 << 20;
 
 /// Times messages between two endpoints: half of the round trip, and the rate that follows from it; or messages per second, or
-/// how much of a transfer computation hides.
+/// how much of a transfer computation hides, or what a computation loses by receiving.
 ///
 /// Start it without -d on one host, and with -d and that host's name or address on the other. What is measured is said there alone:
 /// the receiver (without -d) has -b, -e, -s, -w, -y and -v.
@@ -70,7 +70,7 @@ pub struct Arguments {
     /// Align buffers to 64 KiB
     #[arg(short = 'a')]
     aligned: bool,
-    /// First length in bytes [default: 0; 4 MiB with --overlap]
+    /// First length in bytes [default: 0; 4 MiB with --overlap and --phases]
     #[arg(short = 'S', value_name = "BYTES")]
     start: Option<u64>,
     /// Lengths stay below this
@@ -106,6 +106,10 @@ pub struct Arguments {
     /// Measure how much of a transfer is hidden behind computation of the same duration
     #[arg(long, conflicts_with = "one_way")]
     overlap: bool,
+    /// Receive in three phases: post, compute with calls of progress, wait; show what the computation loses by it. The other side sends,
+    /// and every byte is checked
+    #[arg(long, conflicts_with_all = ["overlap", "rate", "imb", "one_way"])]
+    phases: bool,
     /// Print one line of JSON per length, for the ping-pong with median and 99th percentile
     #[arg(long)]
     pub json: bool,
@@ -121,7 +125,7 @@ impl Arguments {
             warm_up: self.warm_up,
             first: match self.start {
                 Some(start) => start,
-                None if self.overlap => OVERLAP_LENGTH,
+                None if self.overlap || self.phases => OVERLAP_LENGTH,
                 None => 0,
             },
             end: self.end,
@@ -130,9 +134,10 @@ impl Arguments {
             aligned: self.aligned,
             one_way: self.one_way,
             synchronous: self.synchronous,
-            mode: match (self.rate, self.overlap) {
-                (true, _) => Mode::Rate,
-                (_, true) => Mode::Overlap,
+            mode: match (self.rate, self.overlap, self.phases) {
+                (true, ..) => Mode::Rate,
+                (_, true, _) => Mode::Overlap,
+                (.., true) => Mode::Phases,
                 _ => Mode::PingPong,
             },
             numbered: true,
@@ -240,5 +245,6 @@ fn measure(arguments: &Arguments, side: &Side<'_>, parameters: Parameters) -> an
         }
         Mode::Rate => rate::send(side, parameters, pause, |result| print(arguments.json, result)),
         Mode::Overlap => overlap::send(side, parameters, pause, |result| print(arguments.json, result)),
+        Mode::Phases => phases::measure(side, parameters, |result| print(arguments.json, result)),
     }
 }

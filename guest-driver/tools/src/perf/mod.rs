@@ -5,6 +5,7 @@
 mod cli;
 mod overlap;
 mod parameters;
+mod phases;
 mod pingpong;
 mod rate;
 mod side;

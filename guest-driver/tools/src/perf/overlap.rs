@@ -61,14 +61,14 @@ impl fmt::Display for Measured {
 }
 
 /// Stands for a program's work. It touches no memory, so that it does not compete with the copies of the transfer.
-fn compute(rounds: u64) {
+pub(super) fn compute(rounds: u64) {
     let mut value = 1_u64;
     for round in 0..rounds {
         value = black_box(value.rotate_left(7) ^ round);
     }
 }
 
-fn ns_per_round() -> f64 {
+pub(super) fn ns_per_round() -> f64 {
     let begin = Instant::now();
     compute(CALIBRATION_ROUNDS);
     begin.elapsed().as_nanos() as f64 / CALIBRATION_ROUNDS as f64

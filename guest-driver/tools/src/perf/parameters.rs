@@ -24,6 +24,8 @@ pub(super) enum Mode {
     Rate,
     /// Synchronous messages while the sender computes.
     Overlap,
+    /// The receiver of the parameters sends messages when it is asked, to a side that computes.
+    Phases,
 }
 
 /// The parameters of a measurement.
@@ -70,7 +72,7 @@ impl Parameters {
         let word =
             |at: usize| u32::from_be_bytes([bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 1)) << 32;
-        let modes = [Mode::PingPong, Mode::Rate, Mode::Overlap];
+        let modes = [Mode::PingPong, Mode::Rate, Mode::Overlap, Mode::Phases];
         let mode = modes.into_iter().find(|mode| *mode as u8 == bytes[43] & !NUMBERED)?;
         Some(Self {
             iterations: word(0),
@@ -134,7 +136,7 @@ mod tests {
         assert_eq!(bytes[16..24], [0, 0, 0, 2, 0, 0, 0, 1], "low half first");
         assert_eq!(bytes[40..], [0, 1, 1, 0]);
         assert_eq!(Parameters::from_bytes(&bytes), Some(odd));
-        for mode in [Mode::Rate, Mode::Overlap] {
+        for mode in [Mode::Rate, Mode::Overlap, Mode::Phases] {
             let numbered = true;
             let beyond = Parameters {
                 mode,
@@ -144,7 +146,7 @@ mod tests {
             assert_eq!(Parameters::from_bytes(&beyond.to_bytes()), Some(beyond));
         }
         let mut unknown = bytes;
-        unknown[43] = 3;
+        unknown[43] = 4;
         assert_eq!(Parameters::from_bytes(&unknown), None);
     }
 

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::{
     overlap,
     parameters::{KEY, MATCH_INFO, Mode, PARAMETERS_LEN, Parameters, SERVICE_INFO, SERVICE_MASK},
-    rate,
+    phases, rate,
     side::{Buffer, Polling, Side},
 };
 
@@ -100,6 +100,7 @@ pub(super) fn receive(endpoint: &Endpoint, polling: Polling, service: u32) -> an
         Mode::PingPong => answer(&side, parameters),
         Mode::Rate => rate::receive(&side, parameters),
         Mode::Overlap => overlap::receive(&side, parameters),
+        Mode::Phases => phases::serve(&side, parameters),
     }
 }
 

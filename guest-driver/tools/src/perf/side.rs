@@ -16,7 +16,7 @@ const ALIGNMENT: usize = 64 << 10;
 const LENGTH_MAX: usize = 1 << 30;
 
 /// After this long without a message the other end is asked whether it is still there; one that pauses says so.
-const SILENCE: Duration = Duration::from_millis(500);
+pub(super) const SILENCE: Duration = Duration::from_millis(500);
 /// The other end answers within this, or counts as gone: a program that was stopped by its terminal may go on.
 const PARTNER_LIMIT: Duration = Duration::from_secs(30);
 

@@ -43,7 +43,7 @@ pub(in crate::cli) struct CableArgs {
     #[arg(long, value_name = "LENGTH|off")]
     ecn_threshold: Option<EcnThreshold>,
     /// Largest payload in bytes.
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=9000))]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_521))]
     mtu: Option<u32>,
     /// Probability that a frame is lost, such as 0.1%; or bursts of loss, such as "gemodel 1% 25%" (P, R, 1-H, 1-K).
     #[arg(long, value_name = "SHARE|MODEL")]

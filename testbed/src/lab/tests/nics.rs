@@ -102,3 +102,20 @@ fn a_card_that_programs_drive_has_queue_pairs_for_endpoints_and_no_address() {
         ]
     );
 }
+
+#[test]
+fn frames_of_64_kib_are_for_cards_that_programs_drive_and_their_cables_carry_them() {
+    let lab = parse(
+        "[[node]]\nname = \"n1\"\nnic = [{ mtu = 9000 }, { bypass = \"uio\", mtu = 65521 }, { bypass = \"uio\", mtu = 65521, link = { mtu = 1500 } }, { loopback = true, mtu = 65535 }]\n",
+    )
+    .expect("valid");
+    let mtus: Vec<_> = lab.nodes[0]
+        .nics
+        .iter()
+        .map(|nic| [nic.mtu, nic.link.to_guest.mtu, nic.link.from_guest.mtu])
+        .collect();
+    let expected = [[9000; 3], [65_521; 3], [65_521, 1500, 1500], [65_535, 9000, 9000]];
+    assert_eq!(mtus, expected);
+    let refused = parse("[[node]]\nname = \"n1\"\nnic = [{ bypass = \"uio\", mtu = 65522 }]\n");
+    assert!(refused.is_err());
+}

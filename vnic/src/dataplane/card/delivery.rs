@@ -15,6 +15,9 @@ use super::{Card, QueuePair};
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::ring::{Halt, Rule};
 
+/// Frames that are taken at once from a guest whose card copies them back to it: all other rings wait for as many long ones.
+const COPIES_BATCH: u16 = 16;
+
 /// Frames of a burst that were delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delivered {
@@ -199,7 +202,8 @@ impl Card {
     #[inline]
     pub fn take_batch(&mut self, pair: usize, batch: &mut TransmitBatch) -> Option<Result<(), Halt>> {
         let map = self.negotiated.map.as_ref()?;
-        self.pairs[pair].tx.take_batch(map, batch)
+        let limit = if self.settings.loopback { COPIES_BATCH } else { u16::MAX };
+        self.pairs[pair].tx.take_batch(map, batch, limit)
     }
 
     /// Transmit ring `pair`.

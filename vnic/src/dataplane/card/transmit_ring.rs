@@ -171,16 +171,17 @@ impl TransmitRing {
         }
     }
 
-    /// Takes a batch from the ring, if it is started: why a chain could not be taken, which ends the batch before it.
+    /// Takes a batch of at most `limit` frames from the ring, if it is started: why a chain could not be taken, which ends the batch
+    /// before it.
     #[inline]
-    pub fn take_batch(&mut self, map: &MemoryMap, batch: &mut TransmitBatch) -> Option<Result<(), Halt>> {
+    pub fn take_batch(&mut self, map: &MemoryMap, batch: &mut TransmitBatch, limit: u16) -> Option<Result<(), Halt>> {
         let ring = self.ring.as_mut()?;
         ring.kicks_off();
         batch.clear();
         // Most rings are empty most of the time.
         Some(match ring.refresh() {
             Ok(0) => Ok(()),
-            Ok(available) => batch.fill(ring, map, available),
+            Ok(available) => batch.fill(ring, map, available.min(limit)),
             Err(halt) => Err(halt),
         })
     }

@@ -4,8 +4,8 @@
 
 use ether::Time;
 use firmware::copy_engine::{
-    COPY_HEADER_LEN, COPY_MTU_MAX, CopyAction, CopyEngineConfig, CopyHeader, CopyRequest, NOTIFICATION_LEN,
-    Notification, Place,
+    COPY_FRAME_LEN_MAX, COPY_HEADER_LEN, COPY_MTU_MAX, CopyAction, CopyEngineConfig, CopyHeader, CopyRequest,
+    NOTIFICATION_LEN, Notification, Place,
 };
 
 use super::Forwarding;
@@ -22,13 +22,13 @@ use crate::memory::Piece;
 use crate::offload::{NetHeader, OnWire};
 use vnicd_protocol::{Counts, ITSELF, PortLinks, PortSettings, counts};
 
-const _: () = assert!(mtu::frame_len_max(vnicd_protocol::LOOPBACK_MTU_MAX) <= COPY_MTU_MAX);
+const _: () = assert!(mtu::frame_len_max(vnicd_protocol::MTU_MAX) <= COPY_MTU_MAX);
 
 /// Wires `nic` to itself if `settings` say so. No time is modelled: the copies take what they take.
 pub fn connect(nic: &mut firmware::Card, settings: &PortSettings) {
     if settings.loopback {
         nic.connect_to_itself(CopyEngineConfig {
-            mtu: mtu::frame_len_max(settings.mtu),
+            mtu: mtu::frame_len_max(settings.mtu).max(COPY_FRAME_LEN_MAX),
             ..CopyEngineConfig::DEFAULT
         });
     }
@@ -117,6 +117,7 @@ impl Forwarding {
         let Some(arrived) = arrived else {
             return self.wiring.block(frame, index, 0, now);
         };
+        self.has_copied = true;
         let card = &mut self.wiring.cards[index];
         card.count_sent(wire);
         card.firmware_mut().note_forwarded(now, 1, u64::from(frame.len));

@@ -33,6 +33,8 @@ pub struct Forwarding {
     pub segments: SegmentBuffer,
     /// When a switch has something to do by itself next; `None`, if none takes part in a spanning tree or snoops.
     pub switches_due: Option<Time>,
+    /// A self-connected card has copied.
+    pub has_copied: bool,
     /// Some card is in a reliable group, so that packets may wait for guests in cards.
     pub has_reliable_groups: bool,
     /// Where the floods in work go: targets of one behind a trunk lie on top of those of the flood that it belongs to.

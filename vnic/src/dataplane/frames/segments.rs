@@ -1,8 +1,15 @@
 //! A frame as the plain frames that it is on the wire: checksums complete, segments cut.
 
+use firmware::copy_engine::COPY_FRAME_LEN_MAX;
+
 use super::FRAME_LEN_MAX;
 use super::frame_ref::FrameRef;
 use crate::offload::{Segments, complete_checksum};
+
+/// The longest frame of all: one that asks for a copy.
+const LEN_MAX: usize = COPY_FRAME_LEN_MAX as usize;
+
+const _: () = assert!(FRAME_LEN_MAX <= LEN_MAX);
 
 /// Private memory in which one frame at a time is completed or segmented.
 #[derive(Default)]
@@ -53,6 +60,6 @@ impl SegmentBuffer {
 
 /// The memory with room for the longest frame, which it gets when it is used first.
 fn grown(memory: &mut Vec<u8>) -> &mut [u8] {
-    memory.resize(FRAME_LEN_MAX, 0);
+    memory.resize(LEN_MAX, 0);
     memory
 }

@@ -21,7 +21,7 @@ use vnicd_protocol::{
     TIMER_NS_MIN, TrunkLinks,
 };
 
-pub(in crate::dataplane) use vnicd_protocol::{LOOPBACK_MTU_MAX, MTU_MAX, QUEUE_PAIRS_MAX};
+pub(in crate::dataplane) use vnicd_protocol::{MTU_MAX, QUEUE_PAIRS_MAX};
 
 use self::card_settings::CardSettings;
 use self::switch::vlans_from;
@@ -99,10 +99,9 @@ impl Fabric {
                 settings.queue_pairs
             )));
         }
-        let mtu_max = if settings.loopback { LOOPBACK_MTU_MAX } else { MTU_MAX };
-        if settings.mtu < MTU_MIN || settings.mtu > mtu_max {
+        if !(MTU_MIN..=MTU_MAX).contains(&settings.mtu) {
             return Err(invalid(format!(
-                "mtu must be {MTU_MIN} to {mtu_max}, not {}",
+                "mtu must be {MTU_MIN} to {MTU_MAX}, not {}",
                 settings.mtu
             )));
         }

@@ -1,6 +1,6 @@
 //! A card that is connected to itself, in virtual time (`papers.md` M-CI1).
 
-use firmware::copy_engine::{COPY_HEADER_LEN, COPY_HEADER_START, CopyHeader};
+use firmware::copy_engine::{COPY_FRAME_LEN_MAX, COPY_HEADER_LEN, COPY_HEADER_START, CopyHeader};
 
 use crate::dataplane::WAIT_NS_MAX;
 use crate::dataplane::rig::{ALL_FEATURES, RING, Rig, frame};
@@ -124,6 +124,54 @@ fn copy(index: u16, data: &[u8], value: Option<u64>) -> Vec<u8> {
     frame.extend_from_slice(data);
     frame.extend(value.iter().flat_map(|value| value.to_ne_bytes()));
     frame
+}
+
+#[test]
+fn m_ci1_a_copy_is_as_long_as_the_engine_says_whatever_the_mtu_and_no_other_frame_is() {
+    let mut rig = loopback();
+    assert!(rig.plane.cards()[1].settings().mtu < COPY_FRAME_LEN_MAX / 8);
+    let engine = rig.plane.cards()[1].firmware().copy_engine().expect("it is one");
+    assert_eq!(engine.config().mtu, COPY_FRAME_LEN_MAX);
+    // Those who look on see all of it.
+    let captured = rig.capture(1);
+    let data: Vec<u8> = (0..63 * 4096u32).map(|at| (at / 7) as u8).collect();
+    let longest = copy(0, &data, Some(9));
+    assert_eq!(longest.len(), COPY_FRAME_LEN_MAX as usize);
+    rig.send_long(1, 0, &longest);
+    rig.settle();
+    assert_eq!(rig.received(1).pop().expect("a frame").1, longest);
+    assert_eq!(rig.completed(1), 1);
+    assert_eq!(copies(&rig, "moved_bytes"), data.len() as u64);
+    assert_eq!((copies(&rig, "completed"), copies(&rig, "notifications")), (1, 1));
+    let (captured, missing) = super::captures::finish(captured);
+    assert_eq!(missing, 0);
+    assert!(captured.len() == 2 && captured.iter().all(|frame| frame.bytes == longest));
+    // One byte more; one that asks for a checksum, too; and one that asks for no copy.
+    let ordinary = frame(7, 1, 65_600, 3);
+    let mut asks = [0; crate::offload::NET_HEADER_LEN];
+    (asks[0], asks[6], asks[8]) = (1, 14, 16);
+    rig.send_long(1, 0, &copy(1, &[&data[..], &[0]].concat(), Some(9)));
+    rig.settle();
+    rig.send_long_with_header(1, 0, &asks, &copy(1, &data, Some(9)));
+    rig.settle();
+    rig.send_long(1, 0, &ordinary);
+    // To a card at a switch it is a frame like others.
+    rig.send_long(0, 0, &longest);
+    rig.settle();
+    assert_eq!(rig.stats(1).tx.dropped["too_long"], 3);
+    assert_eq!(rig.stats(0).tx.dropped["too_long"], 1);
+    assert_eq!(copies(&rig, "submitted"), 1);
+}
+
+#[test]
+fn m_ci1_copies_and_nothing_else_are_waited_for_as_copies_are() {
+    let mut rig = loopback();
+    rig.send(0, 0, &frame(7, 1, 60, 0));
+    rig.settle();
+    assert!(!rig.plane.take_has_copied());
+    rig.send(1, 0, &copy(0, &[1, 2, 3], None));
+    rig.settle();
+    assert!(rig.plane.take_has_copied() && !rig.plane.take_has_copied());
 }
 
 #[test]
