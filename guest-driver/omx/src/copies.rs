@@ -297,6 +297,7 @@ impl Copies {
         self.has_receives() && self.has_copied_first()
     }
 
+    #[cold]
     fn has_copied_first(&mut self) -> bool {
         self.look();
         let finished = self.finished;
