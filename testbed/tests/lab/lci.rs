@@ -244,6 +244,25 @@ fn m_bv2_m_bv5_m_bv8_m_bv9_m_bv10_programs_of_four_guests_run_unchanged_over_all
 }
 
 #[test]
+fn m_bv8_a_card_behind_an_iommu_interrupts_each_program_that_drives_it() {
+    let world = lab_with(2, "[{}, { bypass = \"vfio\", queue_pairs = 1 }]");
+    let addresses = addresses(&world, 2, "eth1");
+    // A program may end with the line of its card masked.
+    for start in 0..3 {
+        let before = Watch::read(&world, 2);
+        let line = run(
+            &world,
+            CARD,
+            &addresses,
+            "--implementation ni --by-card --watchdog-us 0 radix 8",
+        );
+        assert!(line.contains(": right"), "start {start}: {line}");
+        let counts = Watch::read(&world, 2).since(&before);
+        assert!(counts.signalled > 0 && counts.exact > 0, "start {start}");
+    }
+}
+
+#[test]
 fn m_bv5_a_guest_that_is_stopped_for_two_seconds_loses_no_packet_and_its_senders_wait() {
     let world = lab_of_own_cards(4, "");
     let addresses = addresses(&world, 4, "eth1");

@@ -171,6 +171,19 @@ fn record_place(numbers: &mut Numbers) -> HostRecordPlace {
     }
 }
 
+fn set_steering(numbers: &mut Numbers, table: SteeringTable) -> Request {
+    let queues: Vec<_> = (0..numbers.below(5)).map(|_| numbers.below(5) as u8).collect();
+    let entries = TableEntries::new(numbers.below(130) as u16, &queues);
+    let change = entries.map_or(TableChange::Even, TableChange::Entries);
+    Request::SetSteering {
+        change: SteeringChange {
+            mode: (numbers.below(2) == 0).then(|| SteeringMode::ALL[numbers.below(3)]),
+            table: (numbers.below(2) == 0).then_some((table, change)),
+            proposed: numbers.below(2) == 0,
+        },
+    }
+}
+
 fn request(numbers: &mut Numbers) -> Request {
     let queue = numbers.below(6) as u16;
     let strategy = StrategyKind::ALL[numbers.below(StrategyKind::COUNT)];
@@ -184,18 +197,7 @@ fn request(numbers: &mut Numbers) -> Request {
             table,
             first: numbers.below(270) as u16,
         },
-        8 => {
-            let queues: Vec<_> = (0..numbers.below(5)).map(|_| numbers.below(5) as u8).collect();
-            let entries = TableEntries::new(numbers.below(130) as u16, &queues);
-            let change = entries.map_or(TableChange::Even, TableChange::Entries);
-            Request::SetSteering {
-                change: SteeringChange {
-                    mode: some(numbers).then(|| SteeringMode::ALL[numbers.below(3)]),
-                    table: some(numbers).then_some((table, change)),
-                    proposed: some(numbers),
-                },
-            }
-        }
+        8 => set_steering(numbers, table),
         14 => Request::GetCopyEngine,
         16 => {
             let place = some(numbers).then(|| record_place(numbers));
