@@ -167,8 +167,10 @@ fn kernels_are_interrupted_as_their_cards_know_that_they_need_it(world: &World, 
             assert_eq!(counts.by_watchdog > 0, watchdog_us > 0, "{program}");
         }
     }
-    for [off, short, long] in signalled {
-        assert!(short < off && long < off, "{signalled:?}");
+    for [off, _, long] in signalled {
+        // A guest that waits for a processor for longer than 100 us is interrupted again meanwhile, so the card may signal as often as
+        // without that watchdog. What programs get of it is less in any case: `weft bench card` counts that.
+        assert!(long < off, "{signalled:?}");
     }
     // With interrupts disabled, the node that is asked for the counter never answers.
     let stuck = world.run(&[
