@@ -208,8 +208,8 @@ impl Lci {
 
     /// Calls the upcall for each packet that waits; in an interrupt only if the program still lets itself be interrupted.
     ///
-    /// Whoever took a packet's frame from the port is the only one who is told of it, by the port or by a card. So no packet is left behind
-    /// here unless another call delivers it: that of the thread that has the upcall, or the handler's when interrupts are enabled again.
+    /// Only the thread that took a packet's frame from the port is told of it, by the port or by a card. So no packet is left behind here
+    /// unless another call delivers it: that of the thread that has the upcall, or the handler's when interrupts are enabled again.
     pub(crate) fn deliver(&self, is_interrupt: bool) -> usize {
         let shared = &*self.shared;
         if shared.deliverer.load(Ordering::Relaxed) == thread_number() {

@@ -17,7 +17,7 @@ pub struct Options {
     pub limits: Limits,
     /// A card of the node's own looks after it: its watchdog and its clock read the node's state from memory, and it interrupts. Otherwise
     /// a thread stands in for it, which looks at the port again and again. Off by default: where `vnicd` is restarted while an
-    /// interrupt is under way, QEMU has the card interrupt nobody from then on.
+    /// interrupt is not yet taken, QEMU throws away the card's interrupts from then on.
     pub by_card: bool,
     /// How long to wait for all nodes.
     pub ready_timeout: Duration,

@@ -139,11 +139,9 @@ pub struct Nic {
     pub mtu: u32,
     /// Whether checksum and segmentation offloads are on.
     pub offloads: bool,
-    /// Whether it is connected to itself, as a copy engine, and to no switch.
-    pub loopback: bool,
-    /// How long a member of its reliable multicast groups may take nothing before the card removes it.
-    #[serde(default = "settings::member_timeout_by_default")]
-    pub member_timeout_ns: u64,
+    /// Settings of what the card does by itself.
+    #[serde(flatten)]
+    pub card: CardSettings,
     /// How programs of the guest reach the card, if they drive it themselves.
     #[serde(default)]
     pub bypass: Option<Bypass>,
@@ -159,6 +157,16 @@ pub struct Nic {
     pub vlans: Option<VlanSettings>,
     /// Settings of the cable.
     pub link: PortLinks,
+}
+
+/// Settings of what a card does by itself: copies, and multicast from card to card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardSettings {
+    /// Whether it is connected to itself, as a copy engine, and to no switch.
+    pub loopback: bool,
+    /// How long a member of its reliable multicast groups may take nothing before the card removes it.
+    #[serde(default = "settings::member_timeout_by_default")]
+    pub member_timeout_ns: u64,
 }
 
 /// A link between two switches.

@@ -8,7 +8,7 @@ use toml::Spanned;
 use vnicd_protocol::PortLinks;
 
 use super::{
-    Bypass, Ipv4Net, Lab, NICS_MAX, Nic, QUEUE_PAIRS_MAX,
+    Bypass, CardSettings, Ipv4Net, Lab, NICS_MAX, Nic, QUEUE_PAIRS_MAX,
     domains::Domains,
     file::{LabFile, NicFile},
     names::find_switch,
@@ -110,8 +110,10 @@ impl Nics<'_> {
             queue_pairs,
             mtu,
             offloads: nic.offloads.or(defaults.nic.offloads).unwrap_or(true),
-            loopback,
-            member_timeout_ns: settings::member_timeout(nic, problems),
+            card: CardSettings {
+                loopback,
+                member_timeout_ns: settings::member_timeout(nic, problems),
+            },
             bypass: nic.bypass.as_ref().map(|bypass| *bypass.get_ref()),
             coalescing: settings::coalescing(&coalescing, queue_pairs, problems),
             dma: settings::dma(&[defaults.nic.dma.as_ref(), nic.dma.as_ref()], problems),

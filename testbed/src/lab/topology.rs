@@ -71,7 +71,7 @@ impl Topology {
             nics: (node.nics.iter().enumerate())
                 .map(|(index, nic)| NicView {
                     name: port_name(&node.name, index),
-                    switch: (!nic.loopback).then(|| nic.switch.clone()),
+                    switch: (!nic.card.loopback).then(|| nic.switch.clone()),
                     mac: nic.mac.to_string(),
                     addresses: (nic.address.iter().map(ToString::to_string))
                         .chain(nic.address6.iter().filter(|_| node.ipv6).map(ToString::to_string))

@@ -449,7 +449,7 @@ fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
             addresses: addresses(node, nic).map(|(_, text)| text).collect(),
             mtu: Some(nic.mtu),
             // On a copy engine only the card itself would receive what IPv6 asks its neighbours.
-            without_ipv6: nic.loopback && nic.address6.is_none(),
+            without_ipv6: nic.card.loopback && nic.address6.is_none(),
             gateway: None,
             bypass: nic.bypass.map(|bypass| bypass.name().to_owned()),
         })

@@ -167,8 +167,10 @@ fn kernels_are_interrupted_as_their_cards_know_that_they_need_it(world: &World, 
             assert_eq!(counts.by_watchdog > 0, watchdog_us > 0, "{program}");
         }
     }
-    for [off, short, long] in signalled {
-        assert!(short < off && long < off, "{signalled:?}");
+    for [off, _, long] in signalled {
+        // A guest that waits for a processor for longer than 100 us is interrupted again meanwhile, so the card may signal as often as
+        // without that watchdog. What programs get of it is less in any case: `weft bench card` counts that.
+        assert!(long < off, "{signalled:?}");
     }
     // With interrupts disabled, the node that is asked for the counter never answers.
     let stuck = world.run(&[
@@ -241,6 +243,25 @@ fn m_bv2_m_bv5_m_bv8_m_bv9_m_bv10_programs_of_four_guests_run_unchanged_over_all
     ]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("needs a card that this program drives itself"), "{said}");
+}
+
+#[test]
+fn m_bv8_a_card_behind_an_iommu_interrupts_each_program_that_drives_it() {
+    let world = lab_with(2, "[{}, { bypass = \"vfio\", queue_pairs = 1 }]");
+    let addresses = addresses(&world, 2, "eth1");
+    // A program may end with the line of its card masked.
+    for start in 0..3 {
+        let before = Watch::read(&world, 2);
+        let line = run(
+            &world,
+            CARD,
+            &addresses,
+            "--implementation ni --by-card --watchdog-us 0 radix 8",
+        );
+        assert!(line.contains(": right"), "start {start}: {line}");
+        let counts = Watch::read(&world, 2).since(&before);
+        assert!(counts.signalled > 0 && counts.exact > 0, "start {start}");
+    }
 }
 
 #[test]

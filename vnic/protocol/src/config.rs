@@ -154,7 +154,7 @@ pub struct PortSettings {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub loopback: bool,
     /// How long a member of a reliable multicast group may take nothing, or answer nothing, before this card removes it;
-    /// [`MEMBER_TIMEOUT_NS_MIN`] to [`MEMBER_TIMEOUT_NS_MAX`].
+    /// [`MEMBER_TIMEOUT_NS_MIN`](crate::MEMBER_TIMEOUT_NS_MIN) to [`MEMBER_TIMEOUT_NS_MAX`](crate::MEMBER_TIMEOUT_NS_MAX).
     #[serde(default = "member_timeout_ns", skip_serializing_if = "is_default_timeout")]
     pub member_timeout_ns: u64,
     /// Interrupt coalescing at start.

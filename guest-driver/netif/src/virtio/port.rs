@@ -69,6 +69,15 @@ struct Looks {
     pause_max: Duration,
 }
 
+/// How far the receive ring was looked at.
+#[derive(Default)]
+struct Looked {
+    /// Where the card is told how many entries were processed, and how many they are.
+    processed: Option<(usize, u64)>,
+    /// The next frame that was found while looking whether there is one.
+    found: Option<(u16, usize)>,
+}
+
 /// A port over a queue pair of a card; see [`Netif`].
 ///
 /// There are no interrupts: `wait`, and the descriptor of [`AsFd`], look at the ring again and
@@ -85,10 +94,7 @@ pub struct VirtioPort {
     /// Transmit slots that hold nothing.
     free: Vec<u16>,
     lent: Lent,
-    /// Where the card is told how many entries of the receive ring were processed, and how many they are.
-    processed: Option<(usize, u64)>,
-    /// The next frame that was found while looking whether there is one.
-    found: Option<(u16, usize)>,
+    looked: Looked,
     /// A rule that the card broke: nothing that it says counts any more.
     broken: Option<&'static str>,
     looks: Looks,
@@ -142,8 +148,7 @@ impl VirtioPort {
             place,
             doorbells,
             lent: Lent::default(),
-            processed: None,
-            found: None,
+            looked: Looked::default(),
             broken: None,
             looks: Looks {
                 timer,
@@ -212,14 +217,14 @@ impl VirtioPort {
             told.set_long(at, 0);
         }
         told.set_long(processed_at, self.receive.seen().into());
-        self.processed = Some((self.place.layout.told() + processed_at, self.receive.seen().into()));
+        self.looked.processed = Some((self.place.layout.told() + processed_at, self.receive.seen().into()));
         told
     }
 
     /// Tells the card how far this program is.
     #[inline]
     fn tell_processed(&mut self) {
-        if let Some((at, processed)) = &mut self.processed {
+        if let Some((at, processed)) = &mut self.looked.processed {
             *processed += u64::from(self.receive.seen().wrapping_sub(*processed as u16));
             self.memory.long(*at).store(processed.to_le(), Ordering::Release);
         }
@@ -254,7 +259,7 @@ impl VirtioPort {
     /// Finds the next frame for the caller, which stays where it is.
     #[inline]
     fn find(&mut self) -> Result<Option<(u16, usize)>, NetifError> {
-        while self.found.is_none() {
+        while self.looked.found.is_none() {
             if let Some(what) = self.broken {
                 return Err(broken(&self.facts, what));
             }
@@ -267,7 +272,7 @@ impl VirtioPort {
                 Err(what) => self.broken = Some(what),
             }
         }
-        Ok(self.found)
+        Ok(self.looked.found)
     }
 
     /// Keeps a received frame for the caller, or gives its slot back.
@@ -281,7 +286,7 @@ impl VirtioPort {
         } else if !self.is_for_caller(slot) {
             self.counts.port.skipped += 1;
         } else {
-            self.found = Some((slot, len - HEADER_LEN));
+            self.looked.found = Some((slot, len - HEADER_LEN));
             return;
         }
         self.receive.post(slot);
@@ -363,7 +368,7 @@ impl Netif for VirtioPort {
             self.ring_late();
             return Ok(None);
         };
-        self.found = None;
+        self.looked.found = None;
         self.lent.last = Some(slot);
         self.looks.pause = PAUSE_MIN;
         self.counts.port.received += 1;

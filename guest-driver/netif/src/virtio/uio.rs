@@ -126,7 +126,7 @@ pub(super) fn look_at(address: CardAddress) -> Result<(Windows, Bar), VirtioErro
 }
 
 /// The command word of a card that may use memory and the interrupt line. The last program may have left the line masked. QEMU
-/// looks at that when the driver starts the rings: it then has the card interrupt nobody, until the rings are started again.
+/// looks at that when the driver starts the rings: it then throws the card's interrupts away, until the rings are started again.
 fn enabled(command: u16) -> u16 {
     (command | MEMORY | MASTER) & !INTX_DISABLE
 }

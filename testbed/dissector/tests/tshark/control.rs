@@ -150,6 +150,40 @@ fn read(frames: &[Vec<u8>]) -> Vec<Fields> {
     tshark(&frames, &[], &fields.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
+fn host_record_report(id: u16, queue: u16, is_read: bool) -> HostRecordReport {
+    HostRecordReport {
+        queue,
+        is_read,
+        counters: HostRecordCounters {
+            exact: u64::from(id) << 33,
+            inferred: 2,
+            unreachable: 3,
+            replaced: 4,
+            refused: 5,
+        },
+    }
+}
+
+fn record_place(numbers: &mut Numbers) -> HostRecordPlace {
+    HostRecordPlace {
+        address: numbers.below(1 << 40) as u64 * 32,
+        key: 1 + numbers.below(1 << 31) as u32,
+    }
+}
+
+fn set_steering(numbers: &mut Numbers, table: SteeringTable) -> Request {
+    let queues: Vec<_> = (0..numbers.below(5)).map(|_| numbers.below(5) as u8).collect();
+    let entries = TableEntries::new(numbers.below(130) as u16, &queues);
+    let change = entries.map_or(TableChange::Even, TableChange::Entries);
+    Request::SetSteering {
+        change: SteeringChange {
+            mode: (numbers.below(2) == 0).then(|| SteeringMode::ALL[numbers.below(3)]),
+            table: (numbers.below(2) == 0).then_some((table, change)),
+            proposed: numbers.below(2) == 0,
+        },
+    }
+}
+
 fn request(numbers: &mut Numbers) -> Request {
     let queue = numbers.below(6) as u16;
     let strategy = StrategyKind::ALL[numbers.below(StrategyKind::COUNT)];
@@ -163,26 +197,12 @@ fn request(numbers: &mut Numbers) -> Request {
             table,
             first: numbers.below(270) as u16,
         },
-        8 => {
-            let queues: Vec<_> = (0..numbers.below(5)).map(|_| numbers.below(5) as u8).collect();
-            let entries = TableEntries::new(numbers.below(130) as u16, &queues);
-            let change = entries.map_or(TableChange::Even, TableChange::Entries);
-            Request::SetSteering {
-                change: SteeringChange {
-                    mode: some(numbers).then(|| SteeringMode::ALL[numbers.below(3)]),
-                    table: some(numbers).then_some((table, change)),
-                    proposed: some(numbers),
-                },
-            }
-        }
+        8 => set_steering(numbers, table),
         14 => Request::GetCopyEngine,
-        16 => Request::SetHostRecord {
-            queue,
-            place: some(numbers).then(|| HostRecordPlace {
-                address: numbers.below(1 << 40) as u64 * 32,
-                key: 1 + numbers.below(1 << 31) as u32,
-            }),
-        },
+        16 => {
+            let place = some(numbers).then(|| record_place(numbers));
+            Request::SetHostRecord { queue, place }
+        }
         15 => Request::GetStrategies {
             first: StrategyCode(numbers.below(9) as u8),
         },
@@ -258,17 +278,7 @@ fn every_request_and_reply_is_read_as_both_ends_read_it() {
             reply_len = nic.answer_group(request, Ok(()), &mut reply);
         }
         if let Some(request) = nic.take_host_record_request() {
-            let report = HostRecordReport {
-                queue: request.queue,
-                is_read: request.place.is_some(),
-                counters: HostRecordCounters {
-                    exact: u64::from(id) << 33,
-                    inferred: 2,
-                    unreachable: 3,
-                    replaced: 4,
-                    refused: 5,
-                },
-            };
+            let report = host_record_report(id, request.queue, request.place.is_some());
             reply_len = nic.answer_host_record(request, Ok(report), &mut reply);
         }
         assert!(reply_len > 0);

@@ -41,7 +41,7 @@ pub(super) const VERTICES: u64 = 256;
 pub(super) const COLUMNS: u64 = 64;
 /// Kernels over a shared memory: one that spins on it without polling, and one that waits by polling.
 pub(super) const KERNELS: [&str; 2] = ["radix 8", "fft 16"];
-/// Delays of the card's watchdog; none is an interrupt for every packet that comes while none is under way.
+/// Delays of the card's watchdog; none is an interrupt for every packet that comes after the last one was taken.
 pub(super) const WATCHDOGS_US: [u64; 3] = [0, 100, 1000];
 /// A kernel in which nothing has happened for so long does not end.
 pub(super) const STALLED_S: u64 = 2;
@@ -74,10 +74,8 @@ const TURNS: [&[Cell]; 5] = [
     ],
 ];
 
-/// Makes the plan.
-pub(super) fn plan(rounds: u32) -> Plan {
-    let mut plan = Plan::new(rounds, ROUNDS_MIN);
-    plan.rivals = ["LCI-ni", "LCI-host", "messages"].map(str::to_owned).to_vec();
+/// What is measured, in the order of the numbers.
+fn measurements() -> Vec<Measurement> {
     let time = Unit {
         name: "ns",
         show: |value| {
@@ -101,7 +99,7 @@ pub(super) fn plan(rounds: u32) -> Plan {
         name: "share",
         show: |value| format!("{:.0} %", value * 100.0),
     };
-    plan.measurements = vec![
+    vec![
         Measurement::new("broadcast to 8 guests, until all answered", time),
         Measurement::new("… copies that guests forward", count),
         Measurement::new("… forwarding guest's time per packet", time),
@@ -119,7 +117,14 @@ pub(super) fn plan(rounds: u32) -> Plan {
         Measurement::new("… watchdog of 100 µs", interrupts),
         Measurement::new("… watchdog of 1 ms", interrupts),
         Measurement::new("radix sort without interrupts: nodes that end", nodes),
-    ];
+    ]
+}
+
+/// Makes the plan.
+pub(super) fn plan(rounds: u32) -> Plan {
+    let mut plan = Plan::new(rounds, ROUNDS_MIN);
+    plan.rivals = ["LCI-ni", "LCI-host", "messages"].map(str::to_owned).to_vec();
+    plan.measurements = measurements();
     let alone = |measurement, limit| Bar {
         ours: cell(measurement, NI),
         against: None,

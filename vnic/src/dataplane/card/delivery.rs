@@ -262,11 +262,11 @@ impl Card {
     /// When the guest last polled, as far as its receive rings tell.
     pub(super) fn update_last_poll(&mut self, now: Time) -> Option<Time> {
         let words = self.pairs.iter().filter_map(|pair| pair.rx.driver_words());
-        self.last_poll.update(now, words)
+        self.polls.by_rings.update(now, words)
     }
 
     /// A timer's frame was put into receive queue 0: its being taken says nothing about polling.
     pub fn note_timer_frame(&mut self) {
-        self.last_poll.note_doorbell();
+        self.polls.by_rings.note_doorbell();
     }
 }

@@ -12,6 +12,7 @@ use firmware::control::{HostRecordRefusal, HostRecordReport};
 use firmware::{HOST_RECORD_LEN, HostRecord, HostRecordCounters, HostRecordPlace};
 
 use super::Card;
+use super::driver_progress::LastPoll;
 use crate::memory::MemoryMap;
 
 /// Why there is no record.
@@ -59,7 +60,7 @@ pub(super) fn fetch(
 
 /// When a guest last polled by its own account, of which the card knows that it has changed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PollTime {
+struct PollTime {
     told: u64,
     changed_at: Option<Time>,
 }
@@ -71,6 +72,15 @@ impl PollTime {
         }
         self.changed_at
     }
+}
+
+/// When a guest last polled, by what it tells.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Polls {
+    /// As far as its receive rings tell.
+    pub(super) by_rings: LastPoll,
+    /// By its own account.
+    by_record: PollTime,
 }
 
 impl Card {
@@ -92,7 +102,7 @@ impl Card {
             }
         })?;
         if let Some(record) = record {
-            self.poll_time.told = record.last_poll;
+            self.polls.by_record.told = record.last_poll;
         }
         if let Some(pair) = self.pairs.get_mut(usize::from(queue)) {
             pair.rx.set_host_record(place);
@@ -110,7 +120,7 @@ impl Card {
         match fetch(self.negotiated.map.as_ref(), place, &mut self.counters.host_record) {
             Some(record) => ClockState {
                 running_timers: record.running_timers,
-                last_poll: self.poll_time.update(record.last_poll, now),
+                last_poll: self.polls.by_record.update(record.last_poll, now),
             },
             None => ClockState {
                 // A clock runs on the card only while the guest keeps it armed.

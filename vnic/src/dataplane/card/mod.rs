@@ -27,9 +27,8 @@ use virtio_bindings::{virtio_config, virtio_net};
 
 use self::backpressure::Backpressure;
 use self::counters::CardCounters;
-use self::driver_progress::LastPoll;
 use self::forwarding_buffers::ForwardingBuffers;
-use self::host_record::PollTime;
+use self::host_record::Polls;
 use self::lifecycle::Lifecycle;
 use self::receive_ring::ReceiveRing;
 use self::ring_activity::RingActivity;
@@ -97,8 +96,7 @@ pub struct Card {
     pairs: Vec<QueuePair>,
     negotiated: Negotiated,
     backpressure: Backpressure,
-    last_poll: LastPoll,
-    poll_time: PollTime,
+    polls: Polls,
     /// Timers of a guest that stopped, in this process or an earlier one, until that guest is back.
     timers_set_aside: Vec<ArmedTimer>,
     waiting: WaitingFrames,
@@ -122,8 +120,7 @@ impl Card {
             pairs: (0..pairs).map(|_| QueuePair::default()).collect(),
             negotiated: Negotiated::default(),
             backpressure: Backpressure::default(),
-            last_poll: LastPoll::default(),
-            poll_time: PollTime::default(),
+            polls: Polls::default(),
             timers_set_aside: Vec::new(),
             waiting: WaitingFrames::default(),
             forwarding_buffers: ForwardingBuffers::default(),

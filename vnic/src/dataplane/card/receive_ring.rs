@@ -101,6 +101,17 @@ impl Shortage {
     }
 }
 
+/// How far a guest is with a ring.
+#[derive(Default)]
+struct GuestProgress {
+    /// What the driver has processed, as far as the ring tells.
+    progress: DriverProgress,
+    /// Where the guest's library says how far it is, if it does.
+    host_record: Option<HostRecordPlace>,
+    /// The watchdog's last decision was by that record.
+    is_exact: bool,
+}
+
 /// A receive ring and what the card keeps for it.
 pub struct ReceiveRing {
     /// The ring while it is started.
@@ -123,12 +134,8 @@ pub struct ReceiveRing {
     ahead: Fifo<Buffer, { RING_SIZE_MAX as usize }>,
     /// For each packet that is not published: the used index behind its last entry.
     packet_ends: Fifo<u16, { RING_SIZE_MAX as usize }>,
-    /// What the driver has processed, for the card's watchdog.
-    progress: DriverProgress,
-    /// Where the guest's library says how far it is, if it does.
-    host_record: Option<HostRecordPlace>,
-    /// The watchdog's last decision was by that record.
-    is_exact: bool,
+    /// How far the guest is, for the card's watchdog.
+    guest: GuestProgress,
     // Scratch for frames that need several buffers or chains.
     chains: Vec<(u16, u32)>,
     pieces: Vec<Piece>,
@@ -153,9 +160,7 @@ impl Default for ReceiveRing {
             shortage: Shortage::default(),
             ahead: Fifo::filled_with(Buffer::chain(0)),
             packet_ends: Fifo::filled_with(0),
-            progress: DriverProgress::default(),
-            host_record: None,
-            is_exact: false,
+            guest: GuestProgress::default(),
             chains: Vec::new(),
             pieces: Vec::new(),
             #[cfg(test)]
@@ -175,7 +180,7 @@ impl ReceiveRing {
         self.packet_ends.clear();
         self.chains.reserve(size);
         self.pieces.reserve(size);
-        self.progress.watch(false, 0, || ring.driver_words());
+        self.guest.progress.watch(false, 0, || ring.driver_words());
         self.set_host_record(None);
         // A stall goes on until a frame is taken: starting a ring anew earns no waiting time.
         self.ring = Some(ring);
@@ -575,9 +580,9 @@ impl ReceiveRing {
         let Some(last) = count.checked_sub(1) else { return };
         let end = self.packet_ends.get(last);
         if let Some(ring) = &mut self.ring {
-            if self.progress.is_watched() {
+            if self.guest.progress.is_watched() {
                 let ends = self.packet_ends.iter().take(count);
-                ends.for_each(|end| self.progress.publish(end, || ring.driver_words()));
+                ends.for_each(|end| self.guest.progress.publish(end, || ring.driver_words()));
             }
             ring.publish_to(end);
         }
@@ -588,7 +593,7 @@ impl ReceiveRing {
     #[inline]
     pub fn follow_driver(&mut self, watched: bool, waiting: u32) {
         if let Some(ring) = &self.ring {
-            self.progress.watch(watched, waiting, || ring.driver_words());
+            self.guest.progress.watch(watched, waiting, || ring.driver_words());
         }
     }
 
@@ -599,19 +604,19 @@ impl ReceiveRing {
 
     /// Where the guest's library says how far it is with this ring, as long as the ring runs.
     pub fn set_host_record(&mut self, place: Option<HostRecordPlace>) {
-        self.host_record = place;
-        self.is_exact = false;
+        self.guest.host_record = place;
+        self.guest.is_exact = false;
     }
 
     /// Where it does, if it does.
     pub fn host_record(&self) -> Option<HostRecordPlace> {
-        self.host_record
+        self.guest.host_record
     }
 
     /// The host's state for the card's watchdog, of whose packets `delivered` are in the ring: what was not processed is
     /// known by ends of packets, the rest is. The guest's `record` is exact; without it, the ring tells.
     pub fn host_state(&mut self, delivered: u64, record: Option<HostRecord>) -> HostState {
-        self.is_exact = record.is_some();
+        self.guest.is_exact = record.is_some();
         let Some(words) = self.driver_words() else {
             return HostState {
                 interrupts_enabled: false,
@@ -619,15 +624,18 @@ impl ReceiveRing {
             };
         };
         if let Some(record) = record {
-            let unprocessed = self.progress.update_exactly(words.published, record.processed as u16);
+            let unprocessed = self
+                .guest
+                .progress
+                .update_exactly(words.published, record.processed as u16);
             return HostState {
                 interrupts_enabled: record.interrupts_enabled,
                 processed: delivered.saturating_sub(unprocessed),
             };
         }
-        let unprocessed = self.progress.update(&words);
+        let unprocessed = self.guest.progress.update(&words);
         HostState {
-            interrupts_enabled: self.progress.asks_for_call(&words),
+            interrupts_enabled: self.guest.progress.asks_for_call(&words),
             processed: delivered.saturating_sub(unprocessed),
         }
     }
@@ -640,11 +648,11 @@ impl ReceiveRing {
         let mut wanted = ring.driver_wants_notification();
         if reason == Reason::Watchdog {
             let words = ring.driver_words();
-            wanted = if self.is_exact {
+            wanted = if self.guest.is_exact {
                 // The record's flag stands for used_event; a driver that never takes calls says so in its ring.
                 words.event.is_some() || !words.no_interrupt
             } else {
-                self.progress.asks_for_call(&words)
+                self.guest.progress.asks_for_call(&words)
             };
         }
         if wanted {

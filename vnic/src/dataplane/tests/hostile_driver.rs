@@ -77,6 +77,61 @@ fn others_go_on(rig: &mut Rig, number: u32) {
     }
 }
 
+/// The hostile guest, or the one that talks to it, does something.
+fn act(rig: &mut Rig, iommu: &mut Iommu, random: &mut Seed, step: u32, waiting: &mut u32, done: &mut Done) {
+    let index = (random.range(0, u64::from(RING) - 1)) as u16;
+    match random.range(0, 9) {
+        0..=1 => {
+            let len = random.pick(&[0, 11, 12, 26, 60, 72, 1526, 2048, 65_600, u32::MAX]);
+            let (receives, addr) = (random.range(0, 1) == 0, address(random));
+            rig.offer_wild(HOSTILE, receives, index, addr, len);
+        }
+        2 => {
+            let page = page(random);
+            lie(rig, iommu, page, random);
+        }
+        3..=4 => {
+            // The card's question is answered, by a lie or by the truth.
+            if let Some(miss) = iommu.misses.next_to_ask(std::time::Instant::now()) {
+                let page = miss.iova as usize / PAGE;
+                match random.range(0, 3) {
+                    0 => iommu.deny(rig, miss),
+                    1 if page < PAGES => lie(rig, iommu, page, random),
+                    2 if page < PAGES => iommu.give(rig, page, BOTH),
+                    // Never answered.
+                    _ => {}
+                }
+            }
+        }
+        5 => {
+            let first = page(random);
+            iommu.take(rig, first..first + random.range(1, MAPPING_PAGES) as usize);
+        }
+        6 => {
+            done.taken_from_it += rig.completed(TALKER) as u64;
+            *waiting += 1;
+            if *waiting < u32::from(RING) / 2 {
+                rig.send(
+                    TALKER,
+                    (*waiting % u32::from(RING)) as u16,
+                    &frame(HOSTILE as u8, TALKER as u8, 200, 0),
+                );
+            } else {
+                // What it does not take is dropped after some time, and given back.
+                rig.now = rig.now.plus_nanos(1_000_000_000);
+                rig.settle();
+                *waiting = 0;
+            }
+        }
+        7 => rig.post(HOSTILE, index),
+        8 => rig.now = rig.now.plus_nanos(random.range(0, 10_000_000)),
+        _ => {
+            others_go_on(rig, step);
+            done.exchanged += 2;
+        }
+    }
+}
+
 fn attack(seed: u64, steps: u32, done: &mut Done) {
     let mut random = Seed::new(seed);
     let features = random.pick(&[0, ALL_FEATURES]);
@@ -98,57 +153,7 @@ fn attack(seed: u64, steps: u32, done: &mut Done) {
     let mut waiting = 0u32;
     for step in 0..steps {
         done.cases += 1;
-        let index = (random.range(0, u64::from(RING) - 1)) as u16;
-        match random.range(0, 9) {
-            0..=1 => {
-                let len = random.pick(&[0, 11, 12, 26, 60, 72, 1526, 2048, 65_600, u32::MAX]);
-                let (receives, addr) = (random.range(0, 1) == 0, address(&mut random));
-                rig.offer_wild(HOSTILE, receives, index, addr, len);
-            }
-            2 => {
-                let page = page(&mut random);
-                lie(&mut rig, &mut iommu, page, &mut random);
-            }
-            3..=4 => {
-                // The card's question is answered, by a lie or by the truth.
-                if let Some(miss) = iommu.misses.next_to_ask(std::time::Instant::now()) {
-                    let page = miss.iova as usize / PAGE;
-                    match random.range(0, 3) {
-                        0 => iommu.deny(&mut rig, miss),
-                        1 if page < PAGES => lie(&mut rig, &mut iommu, page, &mut random),
-                        2 if page < PAGES => iommu.give(&mut rig, page, BOTH),
-                        // Never answered.
-                        _ => {}
-                    }
-                }
-            }
-            5 => {
-                let first = page(&mut random);
-                iommu.take(&mut rig, first..first + random.range(1, MAPPING_PAGES) as usize);
-            }
-            6 => {
-                done.taken_from_it += rig.completed(TALKER) as u64;
-                waiting += 1;
-                if waiting < u32::from(RING) / 2 {
-                    rig.send(
-                        TALKER,
-                        (waiting % u32::from(RING)) as u16,
-                        &frame(HOSTILE as u8, TALKER as u8, 200, 0),
-                    );
-                } else {
-                    // What it does not take is dropped after some time, and given back.
-                    rig.now = rig.now.plus_nanos(1_000_000_000);
-                    rig.settle();
-                    waiting = 0;
-                }
-            }
-            7 => rig.post(HOSTILE, index),
-            8 => rig.now = rig.now.plus_nanos(random.range(0, 10_000_000)),
-            _ => {
-                others_go_on(&mut rig, step);
-                done.exchanged += 2;
-            }
-        }
+        act(&mut rig, &mut iommu, &mut random, step, &mut waiting, done);
         rig.pass();
         rig.received(TALKER);
         if rig.failed(HOSTILE).is_some() {

@@ -1,7 +1,7 @@
 //! The fields that the dissector must show of a control request and of a reply.
 
 use firmware::{
-    Lateness, SteeringMode, TableChange, TimerKind,
+    HostRecordPlace, Lateness, SteeringMode, TableChange, TimerKind,
     control::{Reply, Request},
 };
 
@@ -15,6 +15,15 @@ pub fn lateness(lateness: &Lateness) -> Vec<(String, u64)> {
         None => ("late.more".to_owned(), count),
     });
     [max].into_iter().chain(classes).collect()
+}
+
+fn expected_place(queue: u16, place: Option<HostRecordPlace>) -> Vec<(&'static str, u64)> {
+    vec![
+        ("operation", 18),
+        ("queue", queue.into()),
+        ("record_key", place.map_or(0, |place| place.key).into()),
+        ("record_address", place.map_or(0, |place| place.address)),
+    ]
 }
 
 pub fn expected_request(request: &Request) -> Vec<(&'static str, u64)> {
@@ -39,12 +48,7 @@ pub fn expected_request(request: &Request) -> Vec<(&'static str, u64)> {
             ("marks", change.marks.unwrap_or(false).into()),
         ],
         Request::GetCopyEngine => vec![("operation", 15)],
-        Request::SetHostRecord { queue, place } => vec![
-            ("operation", 18),
-            ("queue", queue.into()),
-            ("record_key", place.map_or(0, |place| place.key).into()),
-            ("record_address", place.map_or(0, |place| place.address)),
-        ],
+        Request::SetHostRecord { queue, place } => expected_place(queue, place),
         Request::GetStrategies { first } => vec![("operation", 17), ("strategy", first.0.into())],
         Request::GetCounters { queue, strategy } => vec![
             ("operation", 4),
