@@ -186,7 +186,8 @@ pub fn figures(record: &Record) -> Table {
     table
 }
 
-/// Makes a table of every bar with its value. `ours` names the rival that the bars are about.
+/// Makes a table of every bar with its value. `ours` names the rival that the bars are about; where those of several are about the
+/// same measurement, each says whose it is.
 pub fn bars(record: &Record, ours: &str) -> Table {
     let columns = [
         words(ours),
@@ -215,11 +216,23 @@ pub fn bars(record: &Record, ours: &str) -> Table {
             Limit::Max(_) | Limit::Min(_) => (measured.unit.show)(value),
         };
         let aim = if bar.weight == Weight::Aim { "aim " } else { "" };
+        let is_shared = record
+            .plan
+            .judged()
+            .any(|other| other.ours.measurement == bar.ours.measurement && other.ours.rival != bar.ours.rival);
+        let whose = match is_shared {
+            true => format!(", {}", record.plan.rivals[bar.ours.rival]),
+            false => String::new(),
+        };
+        let limit = match bar.limit {
+            Limit::Shown => String::new(),
+            limit => format!("{aim}{}{times}", limit.text(measured.unit)),
+        };
         table.row(vec![
-            measured.name(),
+            measured.name() + &whose,
             against,
             figure + times,
-            format!("{aim}{}{times}", bar.limit.text(measured.unit)),
+            limit,
             record.verdict_text(bar),
         ]);
     }
