@@ -108,7 +108,7 @@ impl Watch {
             Woken::Stop => return true,
             Woken::Time => return false,
             Woken::Packets => {
-                self.process_if_enabled();
+                self.deliver_waiting();
                 return false;
             }
             Woken::Frames => {}
@@ -145,7 +145,7 @@ impl Watch {
             match self.wait(Some(Duration::from_nanos(wait_ns)), true) {
                 Woken::Stop => return true,
                 Woken::Packets => {
-                    self.process_if_enabled();
+                    self.deliver_waiting();
                     return false;
                 }
                 Woken::Time | Woken::Frames => {}
@@ -203,6 +203,7 @@ impl Watch {
         stop
     }
 
+    /// Handles an interrupt.
     fn process(&self) {
         let shared = self.node.shared();
         Interrupts::count(&shared.interrupts.taken);
@@ -216,9 +217,24 @@ impl Watch {
         }
     }
 
-    fn process_if_enabled(&self) {
-        if !self.is_parked() {
-            self.process();
+    /// Delivers packets that wait in the engine; an interrupt only if there are some, since who asked for it did not look. A card has told of
+    /// its frames already, while a port will tell of them.
+    fn deliver_waiting(&self) {
+        if self.is_parked() {
+            return;
+        }
+        let shared = self.node.shared();
+        let mut count = self.node.deliver(true);
+        while self.card.is_some() && !self.is_parked() {
+            let (_, frames) = shared.pump();
+            let delivered = self.node.deliver(true);
+            count += delivered;
+            if frames == 0 && delivered == 0 {
+                break;
+            }
+        }
+        if count > 0 {
+            Interrupts::count(&shared.interrupts.taken);
         }
     }
 

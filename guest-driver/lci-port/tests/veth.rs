@@ -95,6 +95,7 @@ fn run(count: usize, lose: u64, options: Options, program: impl Fn(&Lci) + Sync)
         for (at, name) in names.iter().enumerate() {
             let (macs, program, lost) = (&macs, &program, lost.clone());
             scope.spawn(move || {
+                let _end = EndOnPanic;
                 let port = AfPacket::open(name, EtherType::CARD_TO_CARD, &AfPacketOptions::default()).unwrap();
                 let random = 0x9e37_79b9_7f4a_7c15 ^ at as u64;
                 let port = Lossy {
@@ -115,6 +116,17 @@ fn run(count: usize, lose: u64, options: Options, program: impl Fn(&Lci) + Sync)
         }
     });
     lost.load(Ordering::Relaxed)
+}
+
+/// Ends the process, which the test has to itself, when a node's thread panics: the others would wait for it for ever.
+struct EndOnPanic;
+
+impl Drop for EndOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::exit(101);
+        }
+    }
 }
 
 /// Checks that packets of each source come in order, and counts them.
