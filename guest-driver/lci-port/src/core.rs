@@ -165,38 +165,60 @@ impl Core {
             }
             self.stalled.pop_front();
         }
-        loop {
-            let mut heads = [[0; HEAD_LEN_MAX]; BURST];
-            let mut frames = [const { None }; BURST];
-            let mut count = 0;
-            for (head, frame) in heads.iter_mut().zip(&mut frames) {
-                *frame = self.engine.poll_transmit(now, head);
-                if frame.is_none() {
-                    break;
+        // Most calls find nothing to send, and most others one frame: no room for a burst is prepared for these.
+        let mut head = [0; HEAD_LEN_MAX];
+        while let Some(first) = self.engine.poll_transmit(now, &mut head) {
+            let mut next = [0; HEAD_LEN_MAX];
+            let Some(second) = self.engine.poll_transmit(now, &mut next) else {
+                let parts = parts(arena, &head, &first);
+                if !self.port.send(&parts)? {
+                    self.stall(&parts);
                 }
-                count += 1;
-            }
-            if count == 0 {
                 return Ok(());
-            }
-            let parts: [[IoSlice<'_>; 3]; BURST] = std::array::from_fn(|at| {
-                frames[at].map_or([IoSlice::new(&[]); 3], |frame| parts(arena, &heads[at], &frame))
-            });
-            let sent = if count == 1 {
-                usize::from(self.port.send(&parts[0])?)
-            } else {
-                let bursts: [&[IoSlice<'_>]; BURST] = std::array::from_fn(|at| &parts[at][..]);
-                self.port.send_burst(&bursts[..count])?
             };
-            // The port is full. A copy, because a buffer may be another packet's soon.
-            for parts in &parts[sent.min(count)..count] {
-                self.stalled
-                    .push_back(parts.iter().flat_map(|part| part.iter().copied()).collect());
-            }
-            if !self.stalled.is_empty() || count < BURST {
+            if !self.transmit_burst(arena, now, [(head, first), (next, second)])? {
                 return Ok(());
             }
         }
+        Ok(())
+    }
+
+    /// Sends a burst that begins with `first`; whether there may be more to send, and the port had room for all of this.
+    fn transmit_burst(
+        &mut self,
+        arena: &Arena,
+        now: Time,
+        first: [([u8; HEAD_LEN_MAX], Transmit); 2],
+    ) -> Result<bool, NetifError> {
+        let mut heads = [[0; HEAD_LEN_MAX]; BURST];
+        let mut frames = [const { None }; BURST];
+        let mut count = 0;
+        for (head, frame) in first {
+            (heads[count], frames[count]) = (head, Some(frame));
+            count += 1;
+        }
+        while count < BURST {
+            frames[count] = self.engine.poll_transmit(now, &mut heads[count]);
+            if frames[count].is_none() {
+                break;
+            }
+            count += 1;
+        }
+        let parts: [[IoSlice<'_>; 3]; BURST] = std::array::from_fn(|at| {
+            frames[at].map_or([IoSlice::new(&[]); 3], |frame| parts(arena, &heads[at], &frame))
+        });
+        let bursts: [&[IoSlice<'_>]; BURST] = std::array::from_fn(|at| &parts[at][..]);
+        let sent = self.port.send_burst(&bursts[..count])?.min(count);
+        for parts in &parts[sent..count] {
+            self.stall(parts);
+        }
+        Ok(sent == count && count == BURST)
+    }
+
+    /// Keeps a frame that the port has no room for. A copy, because a buffer may be another packet's soon.
+    fn stall(&mut self, parts: &[IoSlice<'_>]) {
+        self.stalled
+            .push_back(parts.iter().flat_map(|part| part.iter().copied()).collect());
     }
 
     /// Takes the next packet for the program.
