@@ -1,37 +1,8 @@
 //! What every program expects of a stream.
 
-use esp::{Address, Error, Event, ListenOptions, Options, Reason, State};
+use esp::{Error, Event, Options, Reason};
 
-use super::world::{World, mac};
-
-const PORT: u16 = 80;
-const OPTIONS: ListenOptions = ListenOptions {
-    backlog: 16,
-    hold: false,
-};
-
-/// Connects host 0 to host 1.
-pub fn connect(world: &mut World) -> [esp::ConnectionId; 2] {
-    if !world.hosts[1].engine.is_listening(PORT) {
-        world.hosts[1].engine.listen(PORT, OPTIONS).unwrap();
-    }
-    let peer = Address {
-        mac: mac(1),
-        port: PORT,
-    };
-    let local_port = 5_000 + world.hosts[0].engine.connections() as u16;
-    let now = world.now;
-    let client = world.hosts[0]
-        .engine
-        .connect(local_port, peer, Options::default(), now)
-        .unwrap();
-    let mut server = None;
-    assert!(world.run_until(1_000_000_000, |world| {
-        server = server.or_else(|| world.hosts[1].engine.accept(PORT));
-        server.is_some() && world.hosts[0].engine.info(client).unwrap().state == State::Established
-    }));
-    [client, server.unwrap()]
-}
+use super::{program::connect, world::World};
 
 #[test]
 fn m_hr2_bytes_go_both_ways_and_the_end_of_each_stream_is_seen() {

@@ -1,4 +1,6 @@
 //! Engines in virtual time, over a network that loses, repeats and reorders.
 
 mod basics;
+mod loss;
+mod program;
 mod world;

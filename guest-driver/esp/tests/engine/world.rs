@@ -67,6 +67,7 @@ pub struct World {
     arrivals: BinaryHeap<Reverse<Arrival>>,
     order: u64,
     random: u64,
+    wake: Time,
 }
 
 pub fn config(host: usize) -> Config {
@@ -94,6 +95,7 @@ impl World {
             arrivals: BinaryHeap::new(),
             order: 0,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            wake: Time::MAX,
         }
     }
 
@@ -189,6 +191,7 @@ impl World {
     pub fn step(&mut self, until: Time) -> bool {
         self.collect();
         let mut next = self.arrivals.peek().map_or(Time::MAX, |arrival| arrival.0.at);
+        next = next.min(std::mem::replace(&mut self.wake, Time::MAX));
         for host in &mut self.hosts {
             if let Some(due) = host.engine.poll_timeout() {
                 next = next.min(due.max(self.now));
@@ -216,6 +219,11 @@ impl World {
         }
         self.collect();
         true
+    }
+
+    /// Makes sure that something happens within so long.
+    pub fn tick(&mut self, ns: u64) {
+        self.wake = self.now.plus_nanos(ns);
     }
 
     /// Runs for so long.
