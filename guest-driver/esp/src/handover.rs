@@ -9,10 +9,11 @@ use crate::{
     connection::{
         Connection,
         congestion::Congestion,
-        rtt::Rtt,
+        rtt::{ROUND_TRIP_MAX_NS, Rtt},
         send::{Fate, Fin, Sent},
     },
     engine::Shared,
+    memory::Purpose,
     wire::Blocks,
 };
 
@@ -147,7 +148,7 @@ impl Handover {
             sent
         }));
         send.cut = position;
-        if !self.unsent.is_empty() && !send.ring.push(&self.unsent, &mut shared.memory) {
+        if !self.unsent.is_empty() && !send.ring.push(&self.unsent, Purpose::Read, &mut shared.memory) {
             return false;
         }
         if self.is_pushed {
@@ -157,7 +158,7 @@ impl Handover {
         receive.right = self.receive_right;
         receive.partial = self.partial;
         receive.fin = self.peer_fin;
-        self.unread.is_empty() || receive.ring.push(&self.unread, &mut shared.memory)
+        self.unread.is_empty() || receive.ring.push(&self.unread, Purpose::Read, &mut shared.memory)
     }
 
     /// The connection as bytes, for [`from_bytes`](Self::from_bytes) of the same version.
@@ -316,7 +317,9 @@ impl Handover {
         let window = self.receive_right.wrapping_sub(self.next);
         let send_window = self.send_right.wrapping_sub(self.unacknowledged);
         let peer_fin_at = self.peer_fin.map(|fin| fin.wrapping_sub(self.next).wrapping_add(1));
+        let round_trips = [self.smoothed_ns, self.variation_ns, self.min_ns];
         !self.peer.mac.is_multicast()
+            && round_trips.iter().all(|ns| *ns <= ROUND_TRIP_MAX_NS)
             && ports.iter().all(|port| *port != 0)
             && cut <= self.unsent.len()
             && is_fin_right

@@ -62,6 +62,8 @@ pub struct World {
     /// Frames sent so far, and the one to be dropped.
     pub frames: u64,
     pub drop_frame: Option<u64>,
+    /// So many of a thousand frames of open connections have a bit flipped behind Ethernet's header.
+    pub flip: u64,
     /// Everything that was sent, if wanted: sender, and bytes.
     pub trace: Option<Vec<(usize, Vec<u8>)>>,
     arrivals: BinaryHeap<Reverse<Arrival>>,
@@ -91,6 +93,7 @@ impl World {
             suffered: Suffered::default(),
             frames: 0,
             drop_frame: None,
+            flip: 0,
             trace: None,
             arrivals: BinaryHeap::new(),
             order: 0,
@@ -171,8 +174,14 @@ impl World {
         else {
             return;
         };
+        let is_checked = !matches!(kind, Kind::Syn | Kind::SynAck | Kind::Reset);
+        let mut frame = frame.to_vec();
+        if is_checked && self.chance(self.flip) {
+            let bit = self.random(8 * (frame.len() as u64 - 14));
+            frame[14 + bit as usize / 8] ^= 1 << (bit % 8);
+        }
         for at in copies {
-            self.deliver_at(at, to, frame.to_vec());
+            self.deliver_at(at, to, frame.clone());
         }
     }
 
@@ -219,6 +228,11 @@ impl World {
         }
         self.collect();
         true
+    }
+
+    /// Frames that have not arrived never do.
+    pub fn lose_all_on_their_way(&mut self) {
+        self.arrivals.clear();
     }
 
     /// Makes sure that something happens within so long.
