@@ -73,7 +73,7 @@ impl Live {
                     frame.truncate(usize::from(change_to) * 2);
                 }
             }
-            match self.ids.first().copied().filter(|_| change_to % 4 == 0) {
+            match self.ids.first().copied().filter(|_| change_to.is_multiple_of(4)) {
                 Some(id) => _ = self.engine.handle_into(&frame, self.now, id, &mut [0; 50]),
                 None => _ = self.engine.handle(&frame, self.now),
             }
@@ -91,15 +91,15 @@ impl Live {
             source_port: theirs.destination_port,
             destination_port: theirs.source_port,
             number: theirs.ack.unwrap_or(number).wrapping_add(small),
-            ack: (more[6] % 8 > 0).then_some(theirs.number.wrapping_add(u32::from(more[7] % 4))),
+            ack: (!more[6].is_multiple_of(8)).then_some(theirs.number.wrapping_add(u32::from(more[7] % 4))),
             window: Some(number % 2_000),
-            push: more[8] % 2 == 0,
+            push: more[8].is_multiple_of(2),
         };
         let payload = vec![more[9]; 1 + number as usize % 1_500];
         let blocks = Blocks {
-            selective: more[9] % 2 == 0,
+            selective: more[9].is_multiple_of(2),
             mark: false,
-            check: more[9] % 4 == 0,
+            check: more[9].is_multiple_of(4),
         };
         let piece = Piece {
             offset: u16::from(more[9]) * 5,
@@ -172,7 +172,7 @@ impl Live {
             ether_type: EtherType::ESP,
         };
         let mut frame = vec![0; 1_700];
-        let check = self.engine.config().offers.check && more[10] % 8 > 0;
+        let check = self.engine.config().offers.check && !more[10].is_multiple_of(8);
         let len = emit(&mut frame, &path, &header, &body, check).unwrap_or(60);
         frame.truncate(len);
         frame
@@ -198,7 +198,7 @@ impl Live {
         };
         let mut room = [0; 3_000];
         match what {
-            215..=224 => _ = engine.send(id, &room[..number as usize % 3_000], what % 2 == 0, now),
+            215..=224 => _ = engine.send(id, &room[..number as usize % 3_000], what.is_multiple_of(2), now),
             225..=232 => _ = engine.receive(id, &mut room[..number as usize % 3_000], now),
             233 => _ = engine.shutdown_write(id, now),
             234 => {
