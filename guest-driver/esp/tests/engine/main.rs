@@ -1,0 +1,9 @@
+//! Engines in virtual time, over a network that loses, repeats and reorders.
+
+mod basics;
+mod faults;
+mod liars;
+mod loss;
+mod moving;
+mod program;
+mod world;
