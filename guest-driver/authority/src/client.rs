@@ -232,7 +232,7 @@ impl Session {
         Ok(())
     }
 
-    fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
+    pub(crate) fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
         self.request_with(request, &[], limit)
     }
 
@@ -387,11 +387,8 @@ impl Session {
         })
     }
 
-    /// Connects anew after the authority was gone, and takes the open endpoint back to the new one.
-    ///
-    /// # Errors
-    /// As [`Session::connect`]; [`OmxdError::Refused`] if the number was given to another program in between.
-    pub fn resume(&mut self, endpoint: u8) -> Result<Resumed, OmxdError> {
+    /// Connects anew after the authority was gone.
+    pub(crate) fn reconnect(&mut self) -> Result<(), OmxdError> {
         // An authority with settings is started again by the service that has its settings: another one would serve
         // without them, and block its start.
         let reached = if self.on_demand {
@@ -403,6 +400,15 @@ impl Session {
         self.end();
         (self.socket, self.on_demand) = (reached.socket, reached.on_demand);
         self.owed.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Connects anew after the authority was gone, and takes the open endpoint back to the new one.
+    ///
+    /// # Errors
+    /// As [`Session::connect`]; [`OmxdError::Refused`] if the number was given to another program in between.
+    pub fn resume(&mut self, endpoint: u8) -> Result<Resumed, OmxdError> {
+        self.reconnect()?;
         let request = Request::Resume {
             endpoint,
             command: command(),
@@ -559,7 +565,7 @@ fn index_of((reply, _): (Reply, Vec<OwnedFd>)) -> Result<u16, OmxdError> {
 
 /// Returns the name of this program: the one under which it was started, which says more than its file where one file
 /// is many programs.
-fn command() -> String {
+pub(crate) fn command() -> String {
     let called = std::env::args_os().next().unwrap_or_default();
     let own = || std::env::current_exe().unwrap_or_default();
     let path = if called.is_empty() { own() } else { called.into() };

@@ -215,6 +215,10 @@ impl Daemon {
                 self.pairing.pair(id, endpoint, known, &self.endpoints)
             }
             Request::Converse { frame } => self.converse(at, &frame),
+            Request::Esp(_) => Reply::Refused {
+                reason: Refusal::NoEsp,
+                sentence: "this omxd serves no ESP".to_owned(),
+            },
             Request::Status => {
                 let status = Reply::Status(self.status());
                 return self.say(at, &status, &[self.table.readable()]);
