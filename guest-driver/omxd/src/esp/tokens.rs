@@ -12,7 +12,7 @@ use esp::{ConnectionId, wire::Names};
 use ether::Time;
 use rustix::{
     io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, socket_with, sockopt},
+    net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, connect, getsockname, send, socket_with, sockopt},
 };
 use weft_authority::esp::TOKEN_LIMIT;
 
@@ -22,6 +22,10 @@ use super::listeners::{Owner, Place};
 pub(super) const TOKENS_MAX: usize = 1024;
 /// Tokens of one port.
 pub(super) const PORT_TOKENS_MAX: usize = 256;
+
+/// What a token sends. Where a listener's queue is full, the kernel may count a connection as established at this end alone, and tells
+/// the other end of it again only with bytes, which it repeats. No program reads them.
+const GREETING: &[u8] = b"ESP\n";
 
 /// An ESP connection that waits to be claimed.
 #[derive(Debug)]
@@ -35,6 +39,14 @@ pub(super) struct Token {
     pub(super) owners: Vec<Owner>,
     socket: OwnedFd,
     until: Time,
+}
+
+impl Token {
+    /// Sends what makes the kernel tell the listener's end of the connection for as long as it takes.
+    pub(super) fn greet(&self) {
+        // The kernel takes as much of a new connection; if that is over, there is other news of it.
+        let _ = send(&self.socket, GREETING, SendFlags::NOSIGNAL);
+    }
 }
 
 impl AsFd for Token {
