@@ -23,7 +23,7 @@ use super::{
     listeners::{Owner, Place},
     sessions::{Answered, Asking, system},
     socket_table,
-    tokens::{PORT_TOKENS_MAX, TOKENS_MAX, Token},
+    tokens::{PATIENT_MAX, PORT_TOKENS_MAX, TOKENS_MAX, Token},
 };
 
 /// An address without flow and scope, IPv4 as such.
@@ -239,13 +239,17 @@ impl Esp {
         }
     }
 
-    /// Resets connections that no program has claimed in time.
+    /// Resets connections that a program has accepted, or whose token was never taken by the kernel, and that were not claimed in time.
+    /// Those in a listener's queue wait on, as TCP's do, unless there are too many.
     pub(super) fn expire_tokens(&mut self, now: Time) {
         if self.tokens.due().is_none_or(|due| due > now) {
             return;
         }
+        let unaccepted = socket_table::unaccepted();
         for address in self.tokens.expired(now) {
-            if let Some(token) = self.tokens.remove(address) {
+            if unaccepted.contains(&address) && self.tokens.len() <= PATIENT_MAX {
+                self.tokens.extend(address, now);
+            } else if let Some(token) = self.tokens.remove(address) {
                 self.give_up(token.connection, EspCounter::TokenExpired);
             }
         }

@@ -20,6 +20,8 @@ use super::listeners::{Owner, Place};
 
 /// Tokens in all.
 pub(super) const TOKENS_MAX: usize = 1024;
+/// Up to so many, those that no program has accepted wait for as long as that takes, as TCP's connections do.
+pub(super) const PATIENT_MAX: usize = TOKENS_MAX / 2;
 /// Tokens of one port.
 pub(super) const PORT_TOKENS_MAX: usize = 256;
 
@@ -121,6 +123,13 @@ impl Tokens {
     pub(super) fn expired(&self, now: Time) -> Vec<SocketAddr> {
         let over = self.by_address.iter().filter(|(_, token)| token.until <= now);
         over.map(|(address, _)| *address).collect()
+    }
+
+    /// Gives one more time, since its program has not accepted any connection so far.
+    pub(super) fn extend(&mut self, address: SocketAddr, now: Time) {
+        if let Some(token) = self.by_address.get_mut(&address) {
+            token.until = now.plus_nanos(TOKEN_LIMIT.as_nanos() as u64);
+        }
     }
 
     /// Returns when the first one's time is over.
