@@ -20,6 +20,7 @@ use netif::{
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     net::{Shutdown, shutdown},
     process::{Pid, getpid},
 };
@@ -232,7 +233,7 @@ impl Session {
         Ok(())
     }
 
-    fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
+    pub(crate) fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
         self.request_with(request, &[], limit)
     }
 
@@ -248,6 +249,37 @@ impl Session {
             self.owed.fetch_add(1, Ordering::Relaxed);
         }
         answer
+    }
+
+    /// Makes a request whose answer may take long, and gives up when `stop` is readable: `None`.
+    pub(crate) fn request_or_stop(
+        &self,
+        request: &Request,
+        limit: Duration,
+        stop: BorrowedFd<'_>,
+    ) -> Result<Option<Reply>, OmxdError> {
+        self.catch_up(ANSWER_LIMIT)?;
+        protocol::send(self.socket.as_fd(), request, &[])?;
+        // The next request takes an answer that nobody waits for any more.
+        self.owed.fetch_add(1, Ordering::Relaxed);
+        let mut fds = [
+            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+        ];
+        let left = Timespec::try_from(limit).ok();
+        match poll(&mut fds, left.as_ref()) {
+            Ok(0) => Err(OmxdError::Late),
+            Ok(_) if fds[0].revents().is_empty() => Ok(None),
+            Ok(_) => {
+                self.owed.fetch_sub(1, Ordering::Relaxed);
+                match reach::hear(self.socket.as_fd(), ANSWER_LIMIT)?.0 {
+                    Reply::Refused { reason, sentence } => Err(OmxdError::Refused { reason, sentence }),
+                    reply => Ok(Some(reply)),
+                }
+            }
+            Err(Errno::INTR) => Ok(None),
+            Err(error) => Err(OmxdError::io("wait for omxd")(error)),
+        }
     }
 
     /// Makes a request for a caller that cannot wait.
@@ -387,11 +419,8 @@ impl Session {
         })
     }
 
-    /// Connects anew after the authority was gone, and takes the open endpoint back to the new one.
-    ///
-    /// # Errors
-    /// As [`Session::connect`]; [`OmxdError::Refused`] if the number was given to another program in between.
-    pub fn resume(&mut self, endpoint: u8) -> Result<Resumed, OmxdError> {
+    /// Connects anew after the authority was gone.
+    pub(crate) fn reconnect(&mut self) -> Result<(), OmxdError> {
         // An authority with settings is started again by the service that has its settings: another one would serve
         // without them, and block its start.
         let reached = if self.on_demand {
@@ -403,6 +432,15 @@ impl Session {
         self.end();
         (self.socket, self.on_demand) = (reached.socket, reached.on_demand);
         self.owed.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Connects anew after the authority was gone, and takes the open endpoint back to the new one.
+    ///
+    /// # Errors
+    /// As [`Session::connect`]; [`OmxdError::Refused`] if the number was given to another program in between.
+    pub fn resume(&mut self, endpoint: u8) -> Result<Resumed, OmxdError> {
+        self.reconnect()?;
         let request = Request::Resume {
             endpoint,
             command: command(),
@@ -559,7 +597,7 @@ fn index_of((reply, _): (Reply, Vec<OwnedFd>)) -> Result<u16, OmxdError> {
 
 /// Returns the name of this program: the one under which it was started, which says more than its file where one file
 /// is many programs.
-fn command() -> String {
+pub(crate) fn command() -> String {
     let called = std::env::args_os().next().unwrap_or_default();
     let own = || std::env::current_exe().unwrap_or_default();
     let path = if called.is_empty() { own() } else { called.into() };

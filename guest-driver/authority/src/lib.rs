@@ -9,6 +9,7 @@ mod client;
 mod counters;
 mod direct;
 mod error;
+pub mod esp;
 mod fd_quarantine;
 mod lock;
 mod paths;

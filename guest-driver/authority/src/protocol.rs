@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     OmxdError,
+    esp::{EspReply, EspRequest},
     fd_quarantine::{self, FDS_OF_A_MESSAGE_MAX, First},
 };
 
@@ -162,6 +163,8 @@ pub enum Request {
         /// The frame.
         frame: Vec<u8>,
     },
+    /// Asks for something of ESP.
+    Esp(EspRequest),
     /// Asks an authority that was started on demand to end, because the one that was set up for this interface wants to
     /// start.
     GiveWay,
@@ -202,6 +205,10 @@ pub enum Refusal {
     NotBack,
     /// Only the system's administrator may.
     NotAllowed,
+    /// There is no ESP on this interface.
+    NoEsp,
+    /// The connection is no token of this authority, or what it stood for is over.
+    NoToken,
     /// The interface is switched off, or too small a one for these sizes on the wire.
     Interface,
     /// The operating system refused something.
@@ -239,6 +246,8 @@ pub enum Reply {
         /// The frames.
         frames: Vec<Vec<u8>>,
     },
+    /// Something of ESP was done.
+    Esp(EspReply),
     /// The request was refused.
     Refused {
         /// Why, as a number for programs.

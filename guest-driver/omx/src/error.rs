@@ -138,7 +138,10 @@ impl From<OmxdError> for Error {
                 }
                 weft_authority::Refusal::NotAllowed => Self::AccessDenied { sentence },
                 weft_authority::Refusal::Interface => Self::BoardUnusable { sentence },
-                weft_authority::Refusal::System => Self::system("get it from omxd")(std::io::Error::other(sentence)),
+                // Endpoints ask for nothing that is refused so.
+                weft_authority::Refusal::System | weft_authority::Refusal::NoEsp | weft_authority::Refusal::NoToken => {
+                    Self::system("get it from omxd")(std::io::Error::other(sentence))
+                }
             },
             OmxdError::NoAuthority { .. } | OmxdError::NotInGroup { .. } => Self::AccessDenied { sentence },
             OmxdError::Protocol | OmxdError::BadTable { .. } => Self::OtherVersion(error),

@@ -15,6 +15,7 @@ use std::{
 };
 
 use omxd::{Arguments, Daemon, DaemonOptions};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 use weft_authority::{NumberedInterface, OmxdError, Settings};
@@ -110,6 +111,9 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
     options.data_socket = arguments.data_socket;
     options.direct_transmit = arguments.direct_transmit.unwrap_or(options.direct_transmit);
     options.ether_type = arguments.ether_type.unwrap_or(options.ether_type);
+    if let Some(esp) = arguments.esp_ether_type {
+        options.esp_ether_type = esp.ether_type();
+    }
     options.marks = arguments.marks.unwrap_or(true);
     options.cpu_latency_us_max = arguments.cpu_latency_us_max;
     let log = match &arguments.log {
@@ -122,6 +126,7 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
         ),
         None => None,
     };
+    use_all_descriptors();
     let daemon = Daemon::new(options)?;
     if arguments.on_demand || arguments.background {
         say("ready");
@@ -129,6 +134,19 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
     }
     notify_service_manager();
     daemon.run(stop.as_fd())
+}
+
+/// Raises this process's own limit on descriptors as far as the system lets it: each connection, each listener of ESP and each
+/// connection that waits to be claimed needs one.
+fn use_all_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, all) {
+        tracing::debug!("descriptors stay limited to {:?}: {error}", limit.current);
+    }
 }
 
 /// Writes one line for the library that started this process, which may have ended.

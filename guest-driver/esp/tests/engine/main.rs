@@ -5,5 +5,6 @@ mod faults;
 mod liars;
 mod loss;
 mod moving;
+mod names;
 mod program;
 mod world;
