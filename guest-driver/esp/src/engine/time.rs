@@ -1,0 +1,171 @@
+//! What is due.
+
+use ether::Time;
+
+use super::Engine;
+use crate::{
+    Counter, Reason, Timing,
+    connection::{Connection, Due, Phase},
+};
+
+impl Engine {
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called; none if nothing is due at any time.
+    pub fn poll_timeout(&mut self) -> Option<Time> {
+        loop {
+            let (at, slot) = self.timers.first()?;
+            let due = self
+                .slots
+                .get(slot)
+                .map_or(Time::MAX, |connection| connection.due.first());
+            if due <= at {
+                return Some(at);
+            }
+            self.timers.move_first(due);
+        }
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some(at) = self.poll_timeout()
+            && at <= now
+        {
+            let Some((_, slot)) = self.timers.first() else {
+                return;
+            };
+            self.expire(slot, now);
+            self.settle(slot, now);
+        }
+    }
+
+    fn expire(&mut self, slot: u32, now: Time) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            self.timers.remove(slot);
+            return;
+        };
+        let Due {
+            retransmit,
+            ack,
+            linger,
+            keep_alive,
+            hold,
+        } = connection.due;
+        if ack <= now {
+            connection.receive.ack_now = true;
+            connection.due.ack = Time::MAX;
+        }
+        if hold <= now {
+            connection.send.push_all();
+            connection.due.hold = Time::MAX;
+        }
+        if linger <= now {
+            connection.due.linger = Time::MAX;
+            self.linger_over(slot);
+        } else if keep_alive <= now {
+            self.ask(slot, now);
+        } else if retransmit <= now {
+            self.retransmit(slot, now);
+        }
+    }
+
+    /// The end of TIME-WAIT, of the memory of a connection that has moved, or of the patience with a peer that does not end its stream.
+    fn linger_over(&mut self, slot: u32) {
+        match self.slots.get(slot).map(|connection| connection.phase) {
+            Some(Phase::TimeWait | Phase::Away(_)) => self.leave_key(slot),
+            _ => {
+                self.shared.counters.count(Counter::GivenUp);
+                self.abort_slot(slot);
+            }
+        }
+    }
+
+    /// Asks a silent peer whether it is there, or gives it up.
+    fn ask(&mut self, slot: u32, now: Time) {
+        let give_up_ns = self.shared.config.timing.give_up_ns;
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let silence_ns = now.nanos_since(connection.heard);
+        if silence_ns >= connection.keep_alive_ns.saturating_add(give_up_ns) {
+            self.shared.counters.count(Counter::GivenUp);
+            self.end(slot, Reason::TimedOut);
+            return;
+        }
+        connection.flags.probe_now = true;
+        connection.due.keep_alive = now.plus_nanos(self.shared.config.timing.rto_max_ns);
+    }
+
+    /// Nothing came back in time.
+    fn retransmit(&mut self, slot: u32, now: Time) {
+        let timing = &self.shared.config.timing;
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let is_handshake = matches!(connection.phase, Phase::SynSent | Phase::SynReceived);
+        let limit_ns = if is_handshake {
+            timing.connect_give_up_ns
+        } else {
+            timing.give_up_ns
+        };
+        if connection
+            .waiting_since
+            .is_some_and(|since| now.nanos_since(since) >= limit_ns)
+        {
+            self.shared.counters.count(Counter::GivenUp);
+            self.end(slot, Reason::TimedOut);
+            return;
+        }
+        connection.rtt.backoff = connection.rtt.backoff.saturating_add(1);
+        connection.due.retransmit = Time::MAX;
+        if is_handshake || connection.moving_from.is_some() {
+            connection.flags.control_now = true;
+            connection.due.retransmit = now.plus_nanos(connection.rtt.timeout_ns(timing));
+        } else if connection.send.sent.is_empty() {
+            connection.flags.probe_now = true;
+        } else {
+            self.shared.counters.count(Counter::Timeouts);
+            connection.send.timed_out(connection.rtt.backoff > 1);
+        }
+    }
+}
+
+impl Connection {
+    /// Brings the deadlines up to date.
+    #[inline]
+    pub(super) fn set_due(&mut self, now: Time, timing: &Timing) {
+        if self.flags.is_frozen {
+            self.due = Due::NEVER;
+            return;
+        }
+        if self.phase != Phase::Open || self.moving_from.is_some() {
+            return;
+        }
+        let due = &mut self.due;
+        if !self.send.sent.is_empty() || self.send.is_stuck() {
+            if due.retransmit == Time::MAX {
+                due.retransmit = now.plus_nanos(self.rtt.timeout_ns(timing));
+                self.waiting_since.get_or_insert(now);
+            }
+        } else {
+            due.retransmit = Time::MAX;
+            self.waiting_since = None;
+        }
+        if !self.receive.owes_ack() || self.receive.ack_now {
+            due.ack = Time::MAX;
+        } else if due.ack == Time::MAX {
+            due.ack = now.plus_nanos(timing.ack_delay_ns);
+        }
+        if !self.send.is_held() {
+            due.hold = Time::MAX;
+        } else if due.hold == Time::MAX {
+            due.hold = now.plus_nanos(timing.hold_ns);
+        }
+        if self.keep_alive_ns == 0 {
+            due.keep_alive = Time::MAX;
+        } else {
+            let first = self.heard.plus_nanos(self.keep_alive_ns);
+            if due.keep_alive == Time::MAX || first > now {
+                due.keep_alive = first;
+            }
+        }
+    }
+}

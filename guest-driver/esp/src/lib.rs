@@ -1,0 +1,36 @@
+//! ESP and EDP, stream sockets and datagrams straight over Ethernet (`papers.md` M-HR1 to M-HR4), without I/O and without a clock.
+//!
+//! [`Engine`] is the protocol of the connections of one Ethernet port: frames and the time go in; frames, bytes and events come out.
+//! [`wire`] is the layout of its frames (`docs/spec/esp-wire.md`).
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod config;
+mod connection;
+mod counters;
+mod engine;
+mod error;
+mod event;
+mod handover;
+mod memory;
+mod number;
+mod random;
+mod ring;
+mod table;
+mod timers;
+pub mod wire;
+
+pub use config::{BUFFER_MAX, Config, ConfigError, Limits, MTU_MIN, PACKETS_MAX, Timing};
+pub use connection::{Info, State};
+pub use counters::{Counter, Counters};
+pub use engine::{Address, ConnectionId, Engine, Handled, ListenOptions, Options};
+pub use error::{Error, Reason};
+pub use event::Event;
+pub use handover::{BadHandover, Handover};
+
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,262 @@
+//! What follows the header, by kind.
+
+use super::{Blocks, CHECK_LEN, Frame, Kind, PIECE_LEN, Ping, Pong, Ranges, VERSION, WireError};
+
+/// What a SYN says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Syn {
+    /// The sender's random name of this connection.
+    pub instance: u64,
+    /// Most bytes of a packet that the sender takes.
+    pub payload_max: u16,
+    /// What the sender can do.
+    pub blocks: Blocks,
+}
+
+/// What a SYN+ACK says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SynAck {
+    /// The sender's random name of this connection.
+    pub instance: u64,
+    /// The receiver's name of this connection, from its SYN.
+    pub peer_instance: u64,
+    /// The port that the SYN was for; the sender may answer from another one.
+    pub listened_port: u16,
+    /// Most bytes of a packet that the sender takes.
+    pub payload_max: u16,
+    /// What the sender can do.
+    pub blocks: Blocks,
+}
+
+/// Why there is no connection (any more).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ResetCode {
+    /// There is no such connection.
+    Unknown = 0,
+    /// Nobody listens at the port.
+    Refused = 1,
+    /// The program gave the connection up.
+    Aborted = 2,
+}
+
+/// What says that a connection has moved to the sender's port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Where it was.
+    pub old_port: u16,
+    /// The sender's name of the connection.
+    pub instance: u64,
+}
+
+/// A part of a packet of data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Where the part begins in the packet's payload.
+    pub offset: u16,
+    /// Bytes of the packet's whole payload.
+    pub total: u16,
+    /// The part.
+    pub payload: &'a [u8],
+}
+
+/// What follows the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives on the stack, while a frame is handled"
+)]
+pub enum Body<'a> {
+    /// Payload of an EDP datagram.
+    Datagram(&'a [u8]),
+    /// An EDP ping.
+    Ping(Ping),
+    /// The answer to one.
+    Pong(Pong),
+    /// Bytes of the stream.
+    Data(&'a [u8]),
+    /// What arrived out of order.
+    Ack(Ranges),
+    /// Asks for a connection.
+    Syn(Syn),
+    /// Accepts one.
+    SynAck(SynAck),
+    /// End of the stream.
+    Fin,
+    /// There is no connection.
+    Reset(ResetCode),
+    /// Asks for an acknowledgement.
+    Probe,
+    /// The connection has moved.
+    Moved(Moved),
+    /// A part of a packet of data.
+    Piece(Piece<'a>),
+}
+
+impl Body<'_> {
+    /// What a packet with this body is.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Datagram(_) => Kind::Datagram,
+            Self::Ping(_) => Kind::Ping,
+            Self::Pong(_) => Kind::Pong,
+            Self::Data(_) => Kind::Data,
+            Self::Ack(_) => Kind::Ack,
+            Self::Syn(_) => Kind::Syn,
+            Self::SynAck(_) => Kind::SynAck,
+            Self::Fin => Kind::Fin,
+            Self::Reset(_) => Kind::Reset,
+            Self::Probe => Kind::Probe,
+            Self::Moved(_) => Kind::Moved,
+            Self::Piece(_) => Kind::Piece,
+        }
+    }
+}
+
+/// Reads fields one after the other.
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    pub(super) at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], WireError> {
+        let taken = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk);
+        self.at += LEN;
+        taken.copied().ok_or(WireError::Short)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, WireError> {
+        self.array().map(|[byte]| byte)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, WireError> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, WireError> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, WireError> {
+        self.array().map(u64::from_be_bytes)
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// Checks what follows the header. `check` says whether the connection has agreed on check sequences.
+    ///
+    /// # Errors
+    /// [`WireError`] if the frame is cut off, a field is out of range, or the check sequence is wrong.
+    #[inline]
+    pub fn body(&self, check: bool) -> Result<Body<'a>, WireError> {
+        let check = check && self.kind.is_checked();
+        if self.kind == Kind::Data {
+            return self.payload(self.body_at, check).map(Body::Data);
+        }
+        self.other_body(check)
+    }
+
+    /// The payload that begins at `at`: it ends where its length says, or with the frame.
+    #[inline]
+    fn payload(&self, at: usize, check: bool) -> Result<&'a [u8], WireError> {
+        let end = match self.length {
+            Some(length) => at + usize::from(length),
+            None if check => self.bytes.len().saturating_sub(CHECK_LEN),
+            None => self.bytes.len(),
+        };
+        if check {
+            self.check(end)?;
+        }
+        self.bytes.get(at..end).ok_or(WireError::Short)
+    }
+
+    fn other_body(&self, check: bool) -> Result<Body<'a>, WireError> {
+        let mut reader = Reader {
+            bytes: self.bytes,
+            at: self.body_at,
+        };
+        let body = match self.kind {
+            Kind::Data => Body::Data(self.payload(self.body_at, check)?),
+            Kind::Datagram => Body::Datagram(self.payload(self.body_at, check)?),
+            Kind::Piece => return self.piece(&mut reader, check),
+            Kind::Ping => Body::Ping(Ping::parse(&mut reader)?),
+            Kind::Pong => Body::Pong(Pong::parse(&mut reader)?),
+            Kind::Ack => Body::Ack(parse_ranges(&mut reader)?),
+            Kind::Syn => Body::Syn(self.syn(&mut reader)?),
+            Kind::SynAck => Body::SynAck(self.syn_ack(&mut reader)?),
+            Kind::Fin => Body::Fin,
+            Kind::Reset => Body::Reset(match reader.u8()? {
+                0 => ResetCode::Unknown,
+                1 => ResetCode::Refused,
+                2 => ResetCode::Aborted,
+                _ => return Err(WireError::Field),
+            }),
+            Kind::Probe => Body::Probe,
+            Kind::Moved => Body::Moved(Moved {
+                old_port: reader.u16()?,
+                instance: reader.u64()?,
+            }),
+        };
+        if check {
+            self.check(reader.at)?;
+        }
+        Ok(body)
+    }
+
+    fn piece(&self, reader: &mut Reader<'a>, check: bool) -> Result<Body<'a>, WireError> {
+        let (offset, total) = (reader.u16()?, reader.u16()?);
+        let payload = self.payload(self.body_at + PIECE_LEN, check)?;
+        if payload.is_empty() || usize::from(offset) + payload.len() > usize::from(total) {
+            return Err(WireError::Field);
+        }
+        Ok(Body::Piece(Piece { offset, total, payload }))
+    }
+
+    fn syn(&self, reader: &mut Reader<'a>) -> Result<Syn, WireError> {
+        if reader.u8()? != VERSION {
+            return Err(WireError::Version);
+        }
+        Ok(Syn {
+            instance: reader.u64()?,
+            payload_max: payload_max(reader)?,
+            blocks: Blocks::parse(reader.bytes.get(reader.at..).unwrap_or_default())?,
+        })
+    }
+
+    fn syn_ack(&self, reader: &mut Reader<'a>) -> Result<SynAck, WireError> {
+        if reader.u8()? != VERSION {
+            return Err(WireError::Version);
+        }
+        if self.header.ack.is_none() {
+            return Err(WireError::Flags);
+        }
+        Ok(SynAck {
+            instance: reader.u64()?,
+            peer_instance: reader.u64()?,
+            listened_port: reader.u16()?,
+            payload_max: payload_max(reader)?,
+            blocks: Blocks::parse(reader.bytes.get(reader.at..).unwrap_or_default())?,
+        })
+    }
+}
+
+/// A side that takes no byte in a packet takes none at all.
+fn payload_max(reader: &mut Reader<'_>) -> Result<u16, WireError> {
+    match reader.u16()? {
+        0 => Err(WireError::Field),
+        payload_max => Ok(payload_max),
+    }
+}
+
+fn parse_ranges(reader: &mut Reader<'_>) -> Result<Ranges, WireError> {
+    let mut ranges = Ranges::NONE;
+    for _ in 0..reader.u8()? {
+        let (first, end) = (reader.u32()?, reader.u32()?);
+        let is_empty = end.wrapping_sub(first).cast_signed() <= 0;
+        if is_empty || !ranges.push(first, end) {
+            return Err(WireError::Field);
+        }
+    }
+    Ok(ranges)
+}

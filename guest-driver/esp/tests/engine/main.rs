@@ -1,0 +1,4 @@
+//! Engines in virtual time, over a network that loses, repeats and reorders.
+
+mod basics;
+mod world;
