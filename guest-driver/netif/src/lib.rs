@@ -5,6 +5,7 @@
 //! itself; [`memory_pair`] joins two ports inside one process. This crate knows nothing of a frame beyond its EtherType, and never
 //! retries or reorders.
 
+mod addresses;
 mod af_packet;
 mod af_xdp;
 mod card_address;
@@ -26,6 +27,7 @@ use std::{
     time::Instant,
 };
 
+pub use addresses::HostAddress;
 pub use af_packet::{AfPacket, AfPacketOptions, PreparedSocket, RingLayout, SharedLookup};
 pub use af_xdp::{DirectPool, PreparedDirect};
 pub use error::NetifError;

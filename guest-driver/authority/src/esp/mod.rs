@@ -46,9 +46,6 @@ use crate::{
     reach::{ANSWER_LIMIT, OPEN_LIMIT},
 };
 
-/// The EtherType of ESP and EDP frames unless `omxd --esp-ether-type` says otherwise: "ES" in letters.
-pub const ESP_ETHER_TYPE: EtherType = EtherType(0x4553);
-
 /// Wire ports of one block: a program has whole blocks. One wire port may carry many connections, to different ports of peers.
 pub const BLOCK_PORTS: u16 = 256;
 

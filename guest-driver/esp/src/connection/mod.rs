@@ -5,6 +5,8 @@ pub(crate) mod receive;
 pub(crate) mod rtt;
 pub(crate) mod send;
 
+use alloc::boxed::Box;
+
 use ether::{MacAddr, Time};
 
 use self::{
@@ -12,7 +14,11 @@ use self::{
     rtt::Rtt,
     send::{Fin, SendHalf},
 };
-use crate::{Address, Reason, table::Key, wire::Blocks};
+use crate::{
+    Address, Reason,
+    table::Key,
+    wire::{Blocks, Names},
+};
 
 /// The state of a connection, with TCP's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -134,6 +140,8 @@ pub(crate) struct Connection {
     pub(crate) instance: u64,
     pub(crate) peer_instance: u64,
     pub(crate) agreed: Blocks,
+    /// What the program that connects calls both ends.
+    pub(crate) names: Option<Box<Names>>,
     /// Most bytes of a packet that the peer takes.
     pub(crate) peer_payload_max: u16,
     pub(crate) send: SendHalf,
@@ -165,6 +173,7 @@ impl Connection {
             instance: 0,
             peer_instance: 0,
             agreed: Blocks::default(),
+            names: None,
             peer_payload_max: 0,
             send: SendHalf::default(),
             receive: ReceiveHalf::default(),

@@ -1,5 +1,7 @@
 //! How connections begin on this side.
 
+use alloc::boxed::Box;
+
 use ether::Time;
 
 use super::{Address, ConnectionId, Engine};
@@ -7,7 +9,7 @@ use crate::{
     BUFFER_MAX, Counter, Error,
     connection::{Connection, Phase},
     table::Key,
-    wire::Blocks,
+    wire::{Blocks, Names},
 };
 
 /// What a program may ask of one connection.
@@ -19,6 +21,8 @@ pub struct Options {
     pub receive_buffer: Option<u32>,
     /// After so many nanoseconds of silence the peer is asked whether it is there; none for never.
     pub keep_alive_ns: Option<u64>,
+    /// What the program that connects calls both ends, which the peer is told.
+    pub names: Option<Names>,
 }
 
 impl Engine {
@@ -47,6 +51,7 @@ impl Engine {
         connection.instance = self.shared.random.next();
         connection.send.start(self.shared.random.next() as u32);
         self.set_options(&mut connection, &options);
+        connection.names = options.names.map(Box::new);
         connection.flags.control_now = true;
         connection.waiting_since = Some(now);
         self.shared.counters.count(Counter::Connects);

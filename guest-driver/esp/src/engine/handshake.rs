@@ -1,5 +1,7 @@
 //! How connections are agreed on: SYN, SYN+ACK, and the acknowledgement that completes them.
 
+use alloc::boxed::Box;
+
 use ether::Time;
 
 use super::{Address, Engine, handle::of_wire};
@@ -136,6 +138,7 @@ impl Engine {
             config.offers,
             config.payload_max(),
         );
+        connection.names = syn.names.map(Box::new);
         connection.receive.start(frame.header.number.wrapping_add(1));
         connection
             .send

@@ -33,7 +33,7 @@ use crate::{
     random::Random,
     table::Table,
     timers::Timers,
-    wire::{Body, Header},
+    wire::{Body, Header, Names},
 };
 
 /// One end of a connection.
@@ -197,6 +197,14 @@ impl Engine {
             packets_received: tally.packets_received,
             retransmitted: tally.retransmitted,
         })
+    }
+
+    /// What the program that connects calls both ends of a connection; none if it did not say, and after a handover.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] if there is none of this name.
+    pub fn names(&self, id: ConnectionId) -> Result<Option<Names>, Error> {
+        Ok(self.connection(id)?.names.as_deref().copied())
     }
 
     /// Takes the next event.

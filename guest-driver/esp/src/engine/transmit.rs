@@ -208,6 +208,7 @@ impl Connection {
                 instance: self.instance,
                 payload_max,
                 blocks,
+                names: self.names.as_deref().copied(),
             }),
             _ => {
                 header.ack = Some(self.receive.next);

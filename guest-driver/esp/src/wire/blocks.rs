@@ -1,11 +1,12 @@
 //! The optional blocks of SYN and SYN+ACK: type, length, value. Type 0 ends the list, as the padding of Ethernet does.
 
-use super::WireError;
+use super::{Names, WireError};
 
 const END: u8 = 0;
 const SELECTIVE: u8 = 1;
 const MARK: u8 = 2;
 const CHECK: u8 = 3;
+pub(super) const NAMES: u8 = 4;
 
 /// What a side can do; a connection does what both can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,23 +29,26 @@ impl Blocks {
         }
     }
 
-    /// Reads the blocks; unknown ones are skipped.
-    pub(super) fn parse(mut bytes: &[u8]) -> Result<Self, WireError> {
+    /// Reads the blocks, with the names of the connection if they are there; unknown ones are skipped.
+    pub(super) fn parse(mut bytes: &[u8]) -> Result<(Self, Option<Names>), WireError> {
         let mut blocks = Self::default();
+        let mut names = None;
         while let [kind, rest @ ..] = bytes {
             if *kind == END {
                 break;
             }
             let (len, rest) = rest.split_first().ok_or(WireError::Short)?;
-            bytes = rest.get(usize::from(*len)..).ok_or(WireError::Short)?;
+            let value = rest.get(..usize::from(*len)).ok_or(WireError::Short)?;
+            bytes = &rest[value.len()..];
             match *kind {
                 SELECTIVE => blocks.selective = true,
                 MARK => blocks.mark = true,
                 CHECK => blocks.check = true,
+                NAMES => names = Some(Names::parse(value).ok_or(WireError::Field)?),
                 _ => {}
             }
         }
-        Ok(blocks)
+        Ok((blocks, names))
     }
 
     /// The blocks as bytes, and how many there are.

@@ -1,6 +1,6 @@
 //! What follows the header, by kind.
 
-use super::{Blocks, CHECK_LEN, Frame, Kind, PIECE_LEN, Ping, Pong, Ranges, VERSION, WireError};
+use super::{Blocks, CHECK_LEN, Frame, Kind, Names, PIECE_LEN, Ping, Pong, Ranges, VERSION, WireError};
 
 /// What a SYN says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct Syn {
     pub payload_max: u16,
     /// What the sender can do.
     pub blocks: Blocks,
+    /// What the program that connects calls both ends.
+    pub names: Option<Names>,
 }
 
 /// What a SYN+ACK says.
@@ -217,10 +219,13 @@ impl<'a> Frame<'a> {
         if reader.u8()? != VERSION {
             return Err(WireError::Version);
         }
+        let (instance, payload_max) = (reader.u64()?, payload_max(reader)?);
+        let (blocks, names) = Blocks::parse(reader.bytes.get(reader.at..).unwrap_or_default())?;
         Ok(Syn {
-            instance: reader.u64()?,
-            payload_max: payload_max(reader)?,
-            blocks: Blocks::parse(reader.bytes.get(reader.at..).unwrap_or_default())?,
+            instance,
+            payload_max,
+            blocks,
+            names,
         })
     }
 
@@ -236,7 +241,7 @@ impl<'a> Frame<'a> {
             peer_instance: reader.u64()?,
             listened_port: reader.u16()?,
             payload_max: payload_max(reader)?,
-            blocks: Blocks::parse(reader.bytes.get(reader.at..).unwrap_or_default())?,
+            blocks: Blocks::parse(reader.bytes.get(reader.at..).unwrap_or_default())?.0,
         })
     }
 }

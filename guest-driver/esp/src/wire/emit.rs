@@ -2,7 +2,7 @@
 
 use super::{
     Body, CHECK_LEN, COUNTED_PAYLOAD_MAX, FRAME_LEN_MIN, Flags, HEAD_LEN, Header, Kind, PIECE_LEN, Path, VERSION,
-    WINDOW_LEN,
+    WINDOW_LEN, blocks::NAMES,
 };
 
 /// Why a frame cannot be written.
@@ -148,6 +148,11 @@ fn write_body(body: &Body<'_>, put: &mut impl FnMut(&[u8])) {
             put(&syn.payload_max.to_be_bytes());
             let (bytes, len) = syn.blocks.to_bytes();
             put(&bytes[..len]);
+            if let Some(names) = &syn.names {
+                let (bytes, len) = names.to_bytes();
+                put(&[NAMES, len as u8]);
+                put(&bytes[..len]);
+            }
         }
         Body::SynAck(syn_ack) => {
             put(&[VERSION]);

@@ -27,6 +27,7 @@ mod body;
 mod edp;
 mod emit;
 mod frame;
+mod names;
 mod ranges;
 
 pub use blocks::Blocks;
@@ -34,6 +35,7 @@ pub use body::{Body, Moved, Piece, ResetCode, Syn, SynAck};
 pub use edp::{Addresses, Ping, Pong, Question};
 pub use emit::{EmitError, emit, emit_payload};
 pub use frame::{Flags, Frame, Header, Kind, Path, WireError};
+pub use names::Names;
 pub use ranges::{RANGES_MAX, Ranges};
 
 /// Version that SYN and SYN+ACK name.

@@ -4,8 +4,8 @@ use esp::{Address, Error, Event, ListenOptions, Options, Reason, State};
 
 use super::world::{World, mac};
 
-const PORT: u16 = 80;
-const OPTIONS: ListenOptions = ListenOptions {
+pub const PORT: u16 = 80;
+pub const OPTIONS: ListenOptions = ListenOptions {
     backlog: 16,
     hold: false,
 };
