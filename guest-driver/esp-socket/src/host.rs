@@ -16,7 +16,7 @@ use std::{
     time::Instant,
 };
 
-use esp::{Address, Config, ConnectionId, Engine, Event, Handover, Options};
+use esp::{Address, Config, ConnectionId, Engine, Event, Handover, Options, wire::Names};
 use ether::{EtherType, MacAddr, Time};
 use libc::{pollfd, sigset_t};
 use netif::{AfPacket, Interest, Interface, Netif, Wake};
@@ -332,9 +332,12 @@ impl Host {
 
     /// Begins to connect to a peer; `None` if there can be no more connections.
     pub(crate) fn connect(&self, mac: MacAddr, own: SocketAddr, peer: SocketAddr) -> Option<ConnectionId> {
-        let _ = own;
         let address = Address { mac, port: peer.port() };
-        self.at_a_port(|state, port, now| state.engine.connect(port, address, Options::default(), now))
+        let options = Options {
+            names: Names::new(own, peer.ip()),
+            ..Options::default()
+        };
+        self.at_a_port(|state, port, now| state.engine.connect(port, address, options, now))
     }
 
     /// Takes a connection over from the authority or another process.
