@@ -9,7 +9,7 @@ use crate::OmxdError;
 const CONFIG_FILE: &str = "/etc/open-mx/open-mx.conf";
 
 /// What `omxd` takes from its environment, but for the interface. A test of `omxd` compares it with the command line.
-pub const OMXD_VARIABLES: [&str; 13] = [
+pub const OMXD_VARIABLES: [&str; 14] = [
     "OMX_PRESET",
     "OMX_BOARD_NAME",
     "OMX_GROUP",
@@ -21,6 +21,7 @@ pub const OMXD_VARIABLES: [&str; 13] = [
     "OMX_DIRECT_TRANSMIT",
     "OMX_CPU_LATENCY_US_MAX",
     "OMX_ETHER_TYPE",
+    "OMX_ESP_ETHER_TYPE",
     "OMX_MARKS",
     "OMX_PACKET_LOSS",
 ];

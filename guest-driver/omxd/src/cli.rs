@@ -93,6 +93,10 @@ pub struct Arguments {
     /// on the interface.
     #[arg(long, env = "OMX_ETHER_TYPE", value_name = "HEX", value_parser = ether_type::parse)]
     pub ether_type: Option<EtherType>,
+    /// EtherType of the frames of ESP, stream sockets straight over Ethernet (`esp-run`), in hexadecimal; all hosts must use the same.
+    /// `off`: this interface has no ESP, and programs use TCP. Default: 4553.
+    #[arg(long, env = "OMX_ESP_ETHER_TYPE", value_name = "HEX|off", value_parser = ether_type::parse_esp)]
+    pub esp_ether_type: Option<ether_type::OfEsp>,
     /// Whether endpoints negotiate the latency mark with others, and the card is told to check it. `false`: no endpoint
     /// announces it, so it is neither sent nor understood, as in the original Open-MX. Open endpoints are not changed.
     #[arg(long, env = "OMX_MARKS", value_name = "true|false", hide_possible_values = true)]

@@ -28,7 +28,7 @@ use crate::{
     endpoints::Endpoints,
     marks::{CardMarks, Frames},
     own_port::{OWN_RING_LEN, OwnPort},
-    owners::{self, Program},
+    owners::{self, Owned, Program},
     pairing::Pairing,
     setup::{begin_serial, choose_preset, cut_name, default_board_name, group_id, listen_at, own_table},
     stale_files,
@@ -36,8 +36,10 @@ use crate::{
 
 mod clients;
 mod requests;
+mod stream_sockets;
 
 use clients::{CONNECTIONS_MAX, Connection};
+use stream_sockets::StreamSockets;
 
 /// Frames handled before clients get their turn.
 const FRAMES_PER_TURN: usize = 64;
@@ -81,6 +83,8 @@ pub struct DaemonOptions {
     pub cpu_latency_us_max: Option<u32>,
     /// The EtherType of all frames.
     pub ether_type: EtherType,
+    /// The EtherType of ESP, stream sockets straight over Ethernet; `None`: they are not served.
+    pub esp_ether_type: Option<EtherType>,
     /// Endpoints announce the latency mark, and the card is told to check it.
     pub marks: bool,
     /// Packets of the authority's own that are lost on purpose, for tests: of each kind one of n on average.
@@ -107,6 +111,7 @@ impl DaemonOptions {
             direct_transmit: true,
             cpu_latency_us_max: None,
             ether_type: EtherType::MXOE,
+            esp_ether_type: Some(EtherType::ESP),
             marks: true,
             packet_loss: Vec::new(),
         }
@@ -177,6 +182,7 @@ pub struct Daemon {
     /// The connection that has the raw endpoint, and its program.
     raw: Option<(u64, OpenEndpoint)>,
     pairing: Pairing,
+    esp: StreamSockets,
     counters: BoardCounters,
     latency: Latency,
     clients: Clients,
@@ -288,10 +294,11 @@ impl Daemon {
         warn_of_ipv6(&options, &interface);
         let begin = Instant::now();
         let authority = new_authority(&options, &interface, preset, &board_name, &mut table);
-        let program_of = |endpoint| owners::read(table.private_file(), endpoint);
+        let program_of = |endpoint| owners::read(table.private_file(), Owned::Endpoint(endpoint));
         let before = table.table().open_endpoints();
         let (port, endpoints) = open_port(&options, &interface, &place, before, program_of)?;
         let pairs = Pairs::new(endpoints.open());
+        let esp = StreamSockets::new(&options, &interface, &table);
         if !options.on_demand {
             set_up::mark(&place, interface.mac)?;
         }
@@ -318,6 +325,7 @@ impl Daemon {
             endpoints,
             raw: None,
             pairing: Pairing::default(),
+            esp,
             counters: BoardCounters::default(),
             clients: Clients::default(),
             state: State::new(begin),
@@ -335,10 +343,12 @@ impl Daemon {
         if self.board.interface.up {
             self.ask_card()?;
         }
+        let mut esp_is_ready = false;
         loop {
-            let more_frames = self.handle_frames();
+            let mut more_frames = self.handle_frames();
             self.handle_time()?;
             self.transmit();
+            more_frames |= self.serve_esp(esp_is_ready);
             if self.is_over() {
                 return Ok(());
             }
@@ -348,7 +358,8 @@ impl Daemon {
                 self.sleep_at_most()
             };
             let timeout = rustix::event::Timespec::try_from(timeout).ok();
-            let (stopped, listener, port, clients) = {
+            let (stopped, listener, port, clients);
+            (stopped, listener, port, esp_is_ready, clients) = {
                 let listening = if self.clients.deaf {
                     PollFlags::empty()
                 } else {
@@ -359,6 +370,11 @@ impl Daemon {
                     PollFd::new(&self.listener, listening),
                     PollFd::new(&self.port, PollFlags::IN),
                 ];
+                // Where there is no ESP, the place of its descriptor says nothing.
+                fds.push(match self.esp.as_on() {
+                    Some(esp) => PollFd::new(esp, PollFlags::IN),
+                    None => PollFd::from_borrowed_fd(stop, PollFlags::empty()),
+                });
                 fds.extend(self.clients.connections.iter().flat_map(Connection::watched));
                 match poll(&mut fds, timeout.as_ref()) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -366,8 +382,8 @@ impl Daemon {
                 }
                 let port = fds[2].revents();
                 let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-                let clients: Vec<(bool, bool)> = ready[3..].chunks_exact(2).map(|two| (two[0], two[1])).collect();
-                (ready[0], ready[1], port, clients)
+                let clients: Vec<(bool, bool)> = ready[4..].chunks_exact(2).map(|two| (two[0], two[1])).collect();
+                (ready[0], ready[1], port, ready[3], clients)
             };
             if port.contains(PollFlags::ERR)
                 && let Ok(Err(error)) = sockopt::socket_error(&self.port)
@@ -431,8 +447,9 @@ impl Daemon {
         Time::from_nanos(self.state.begin.elapsed().as_nanos() as u64)
     }
 
-    fn sleep_at_most(&self) -> Duration {
-        let due = [self.authority.poll_timeout(), self.endpoints.due()]
+    fn sleep_at_most(&mut self) -> Duration {
+        let esp = self.esp.on().and_then(|esp| esp.due());
+        let due = [self.authority.poll_timeout(), self.endpoints.due(), esp]
             .into_iter()
             .flatten()
             .min();
@@ -527,6 +544,10 @@ impl Daemon {
                 mac: self.board.interface.mac,
                 ..seen
             };
+            if let Some(esp) = self.esp.on() {
+                esp.interface_seen(&self.board.interface, now);
+            }
+            self.expire_esp();
             self.check_egress();
         }
         Ok(())

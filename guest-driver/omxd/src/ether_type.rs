@@ -45,6 +45,39 @@ pub(crate) fn parse(text: &str) -> Result<EtherType, String> {
     }
 }
 
+/// Whether there is ESP, and under which EtherType.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfEsp {
+    /// There is none.
+    Off,
+    /// Its frames have this one.
+    On(EtherType),
+}
+
+impl OfEsp {
+    /// Returns the EtherType, if there is ESP.
+    pub const fn ether_type(self) -> Option<EtherType> {
+        match self {
+            Self::Off => None,
+            Self::On(ether_type) => Some(ether_type),
+        }
+    }
+}
+
+/// Reads the EtherType of ESP, or that there is none.
+///
+/// # Errors
+/// A sentence that says why ESP cannot have this one.
+pub(crate) fn parse_esp(text: &str) -> Result<OfEsp, String> {
+    if text.trim() == "off" {
+        return Ok(OfEsp::Off);
+    }
+    match parse(text)? {
+        EtherType::IPV6 => Err(format!("{} is IPv6's, which hosts need beside ESP", EtherType::IPV6)),
+        ether_type => Ok(OfEsp::On(ether_type)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +90,15 @@ mod tests {
         assert_eq!(parse("600"), Ok(EtherType(0x600)));
         // As the reference's users have it.
         assert_eq!(parse("0x86dd"), Ok(EtherType::IPV6));
+    }
+
+    #[test]
+    fn esp_has_an_ether_type_of_its_own_or_is_off() {
+        assert_eq!(parse_esp("4553"), Ok(OfEsp::On(EtherType::ESP)));
+        assert_eq!(parse_esp(" off "), Ok(OfEsp::Off));
+        for text in ["86dd", "800", "on", ""] {
+            assert!(parse_esp(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -161,7 +161,7 @@ const fn load_endpoint() -> [I; 13] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn passes(program: &[I], frame: &[u8]) -> bool {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     /// Runs a program as the kernel does, for the few instructions used here.
-    fn run(program: &[I], frame: &[u8]) -> u32 {
+    pub(crate) fn run(program: &[I], frame: &[u8]) -> u32 {
         run_as(libc::PACKET_HOST, program, frame)
     }
 

@@ -11,6 +11,7 @@ mod cpu_latency;
 mod daemon;
 mod direct;
 mod endpoints;
+mod esp;
 mod ether_type;
 mod filter;
 mod marks;
@@ -22,3 +23,4 @@ mod stale_files;
 
 pub use cli::Arguments;
 pub use daemon::{Daemon, DaemonOptions};
+pub use ether_type::OfEsp;

@@ -110,6 +110,9 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
     options.data_socket = arguments.data_socket;
     options.direct_transmit = arguments.direct_transmit.unwrap_or(options.direct_transmit);
     options.ether_type = arguments.ether_type.unwrap_or(options.ether_type);
+    if let Some(esp) = arguments.esp_ether_type {
+        options.esp_ether_type = esp.ether_type();
+    }
     options.marks = arguments.marks.unwrap_or(true);
     options.cpu_latency_us_max = arguments.cpu_latency_us_max;
     let log = match &arguments.log {

@@ -1,5 +1,5 @@
-//! The record of which program has which endpoint, in the file whose lock makes an authority: the next authority gives
-//! an endpoint back only to the program that had it. Only the authority's user can open that file.
+//! The record of which program has which endpoint and which of ESP's wire ports, in the file whose lock makes an authority: the next authority gives
+//! them back only to the program that had it. Only the authority's user can open that file.
 
 use std::{
     fs::File,
@@ -7,7 +7,9 @@ use std::{
     os::unix::fs::{FileExt, MetadataExt},
 };
 
-/// Bytes of one endpoint: four numbers.
+use weft_authority::ENDPOINTS;
+
+/// Bytes of one record: four numbers.
 const RECORD_LEN: u64 = 32;
 
 /// A program as an authority sees it.
@@ -39,7 +41,12 @@ impl Program {
 
     /// Whether the program is seen to have ended. One of another namespace, or one that cannot be inspected, is not.
     pub(crate) fn has_ended(&self) -> bool {
-        self.began != 0 && self.namespace == own_namespace() && began(self.pid) != Some(self.began)
+        self.is_seen() && began(self.pid) != Some(self.began)
+    }
+
+    /// Whether it can be seen here that the program ends.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.began != 0 && self.namespace == own_namespace()
     }
 
     /// Whether this is the program that an earlier authority saw as `before`, whichever user it has now. A program that
@@ -64,10 +71,29 @@ fn began(pid: u32) -> Option<u64> {
     line.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// Reads which program has an endpoint. `None`: the earlier authority did not record it.
-pub(crate) fn read(file: &File, endpoint: u8) -> Option<Program> {
+/// What a program can have: its record is at a place of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owned {
+    /// An endpoint.
+    Endpoint(u8),
+    /// A block of ESP's wire ports.
+    Block(u8),
+}
+
+impl Owned {
+    fn offset(self) -> u64 {
+        let number = match self {
+            Self::Endpoint(number) => u64::from(number),
+            Self::Block(number) => u64::from(ENDPOINTS) + u64::from(number),
+        };
+        number * RECORD_LEN
+    }
+}
+
+/// Reads which program has something. `None`: the earlier authority did not record it.
+pub(crate) fn read(file: &File, owned: Owned) -> Option<Program> {
     let mut record = [0; RECORD_LEN as usize];
-    file.read_exact_at(&mut record, u64::from(endpoint) * RECORD_LEN).ok()?;
+    file.read_exact_at(&mut record, owned.offset()).ok()?;
     let number = |at: usize| record[8 * at..].first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
     let (user, pid, namespace, began) = (number(0)?, number(1)?, number(2)?, number(3)?);
     // Users are stored from 1: 0 was never written.
@@ -81,11 +107,19 @@ pub(crate) fn read(file: &File, endpoint: u8) -> Option<Program> {
     })
 }
 
-/// Records the program that has an endpoint from now on.
+/// Records that no program has it any more.
 ///
 /// # Errors
 /// Those of the file.
-pub(crate) fn write(file: &File, endpoint: u8, program: &Program) -> io::Result<()> {
+pub(crate) fn clear(file: &File, owned: Owned) -> io::Result<()> {
+    file.write_all_at(&[0; RECORD_LEN as usize], owned.offset())
+}
+
+/// Records the program that has it from now on.
+///
+/// # Errors
+/// Those of the file.
+pub(crate) fn write(file: &File, owned: Owned, program: &Program) -> io::Result<()> {
     let mut record = [0; RECORD_LEN as usize];
     let numbers = [
         u64::from(program.user) + 1,
@@ -96,7 +130,7 @@ pub(crate) fn write(file: &File, endpoint: u8, program: &Program) -> io::Result<
     for (place, number) in record.chunks_exact_mut(8).zip(numbers) {
         place.copy_from_slice(&number.to_ne_bytes());
     }
-    file.write_all_at(&record, u64::from(endpoint) * RECORD_LEN)
+    file.write_all_at(&record, owned.offset())
 }
 
 #[cfg(test)]
@@ -108,10 +142,15 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let program = Program::new(0, std::process::id());
         assert!(program.began > 0);
-        write(&file, 31, &program).unwrap();
-        assert_eq!(read(&file, 31), Some(program));
-        assert_eq!(read(&file, 30), None);
-        assert_eq!(read(&file, 32), None);
+        let (last, first) = (Owned::Endpoint(31), Owned::Block(0));
+        write(&file, last, &program).unwrap();
+        assert_eq!(read(&file, last), Some(program));
+        assert_eq!(read(&file, Owned::Endpoint(30)), None);
+        assert_eq!(read(&file, first), None);
+        write(&file, Owned::Block(255), &program).unwrap();
+        assert_eq!(read(&file, Owned::Block(255)), Some(program));
+        clear(&file, Owned::Block(255)).unwrap();
+        assert_eq!((read(&file, Owned::Block(255)), read(&file, first)), (None, None));
         let of_another_user = Program { user: 1, ..program };
         assert!(
             program.is(&program) && program.is(&of_another_user),

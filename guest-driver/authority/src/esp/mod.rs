@@ -36,7 +36,8 @@ use netif::{AfPacket, Interface, PreparedSocket, RingLayout};
 
 pub use counters::EspCounter;
 pub use protocol::{
-    EspKey, EspListening, EspProgram, EspReply, EspRequest, EspRoute, EspStatus, OpenedPort, PAGE_ENTRIES_MAX,
+    EspKey, EspListening, EspPong, EspProgram, EspReply, EspRequest, EspRoute, EspStatus, EspTarget, OpenedPort,
+    PAGE_ENTRIES_MAX,
 };
 
 use crate::{
@@ -271,6 +272,19 @@ impl Session {
     pub fn resolve_esp(&self, ip: IpAddr) -> Result<EspRoute, OmxdError> {
         match self.ask_esp(EspRequest::Resolve { ip }, ANSWER_LIMIT)? {
             (EspReply::Route(route), _) => Ok(route),
+            _ => Err(OmxdError::Protocol),
+        }
+    }
+
+    /// Sends an EDP ping and waits for the answer, `limit` at most, a minute at most; `None`: there was none.
+    ///
+    /// # Errors
+    /// [`OmxdError::Refused`]: by [`crate::Refusal::NoPeer`] for this interface's own address, by [`crate::Refusal::NoEsp`];
+    /// [`OmxdError::Gone`].
+    pub fn ping_esp(&self, to: EspTarget, limit: Duration) -> Result<Option<EspPong>, OmxdError> {
+        let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+        match self.ask_esp(EspRequest::Ping { to, limit_ms }, limit.saturating_add(ANSWER_LIMIT))? {
+            (EspReply::Pong(pong), _) => Ok(pong),
             _ => Err(OmxdError::Protocol),
         }
     }

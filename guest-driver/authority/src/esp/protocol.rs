@@ -54,6 +54,13 @@ pub enum EspRequest {
         /// The address.
         ip: IpAddr,
     },
+    /// Sends an EDP ping. The answer comes with the pong, or when the time is over.
+    Ping {
+        /// Whom it is for.
+        to: EspTarget,
+        /// Milliseconds to wait, at most a minute.
+        limit_ms: u32,
+    },
     /// Asks for the state of ESP on the interface.
     Status,
     /// Asks for programs that have ports, those behind a session's number.
@@ -107,6 +114,8 @@ pub enum EspReply {
     },
     /// Where an IP address is.
     Route(EspRoute),
+    /// The pong; `None`: there was none in time.
+    Pong(Option<EspPong>),
     /// The state of ESP on the interface.
     Status(EspStatus),
     /// Some programs, none at the end of the list.
@@ -134,6 +143,28 @@ pub struct OpenedPort {
     pub blocks: usize,
     /// Bytes of a slot of its receive ring.
     pub slot_len: usize,
+}
+
+/// Whom a ping is for.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub enum EspTarget {
+    /// The host with this Ethernet address.
+    Mac([u8; 6]),
+    /// The host that has this IP address.
+    Ip(IpAddr),
+}
+
+/// The answer of a host to a ping.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct EspPong {
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// From the ping to the pong, as the authority saw them, in nanoseconds.
+    pub round_trip_ns: u64,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Its IP addresses, at most 16 of them.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// Where an IP address is, as far as ESP goes.

@@ -139,6 +139,7 @@ impl Daemon {
         }
         self.pairing.forget(connection);
         self.counters.forget(connection);
+        self.release_esp(connection);
     }
 
     pub(super) fn disconnect(&mut self, at: usize) {

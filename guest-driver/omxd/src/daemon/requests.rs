@@ -20,7 +20,7 @@ use crate::{
     card,
     filter::{self, Members},
     own_port::OwnPort,
-    owners::{self, Program},
+    owners::{self, Owned, Program},
     setup::{self, choose_preset, cut_name},
 };
 
@@ -129,6 +129,12 @@ struct Wish {
     privileged: bool,
 }
 
+/// Returns what is kept of a program's name for itself: it can choose any, which is shown on terminals.
+pub(super) fn kept_command(mut command: String) -> String {
+    command.truncate(command.floor_char_boundary(COMMAND_LEN_MAX));
+    command.replace(char::is_control, "?")
+}
+
 /// Makes the answer to a program that lacks the right for its request.
 const fn not_allowed(sentence: String) -> Reply {
     Reply::Refused {
@@ -158,7 +164,7 @@ struct Wanted {
 impl Daemon {
     /// Records the program, so that the next authority gives the endpoint back to this program only.
     fn remember_owner(&self, endpoint: u8, program: &Program) {
-        if let Err(error) = owners::write(self.table.private_file(), endpoint, program) {
+        if let Err(error) = owners::write(self.table.private_file(), Owned::Endpoint(endpoint), program) {
             tracing::warn!("endpoint {endpoint} will not be known again when omxd is restarted: {error}");
         }
     }
@@ -215,10 +221,7 @@ impl Daemon {
                 self.pairing.pair(id, endpoint, known, &self.endpoints)
             }
             Request::Converse { frame } => self.converse(at, &frame),
-            Request::Esp(_) => Reply::Refused {
-                reason: Refusal::NoEsp,
-                sentence: "this omxd serves no ESP".to_owned(),
-            },
+            Request::Esp(request) => return self.answer_esp(at, request),
             Request::Status => {
                 let status = Reply::Status(self.status());
                 return self.say(at, &status, &[self.table.readable()]);
@@ -227,7 +230,7 @@ impl Daemon {
         self.say(at, &answer, &[])
     }
 
-    fn say(&self, at: usize, reply: &Reply, fds: &[BorrowedFd<'_>]) -> Result<(), OmxdError> {
+    pub(super) fn say(&self, at: usize, reply: &Reply, fds: &[BorrowedFd<'_>]) -> Result<(), OmxdError> {
         protocol::send(self.clients.connections[at].socket.as_fd(), reply, fds)
     }
 
@@ -238,13 +241,11 @@ impl Daemon {
     }
 
     /// Describes the program of this connection and its endpoint; `command` is the program's own name for itself.
-    fn who(&self, at: usize, endpoint: u8, mut command: String) -> OpenEndpoint {
-        command.truncate(command.floor_char_boundary(COMMAND_LEN_MAX));
+    fn who(&self, at: usize, endpoint: u8, command: String) -> OpenEndpoint {
         OpenEndpoint {
             endpoint,
             pid: self.clients.connections[at].pid,
-            // A program can choose any name, which is shown on terminals.
-            command: command.replace(char::is_control, "?"),
+            command: kept_command(command),
         }
     }
 

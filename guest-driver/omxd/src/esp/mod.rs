@@ -1,0 +1,402 @@
+//! The authority's half for ESP, stream sockets straight over Ethernet: the wire ports of programs, the handshakes for those that
+//! listen, and pings. What is said on the wire is the business of [`esp::Engine`]; no byte of a stream passes through it.
+//!
+//! Programs that listen have TCP sockets. A connection by ESP is agreed on here, with a window of 0, and announced to its listener by a
+//! [token](tokens); the program that accepts it claims it, and goes on with it in an engine of its own at one of its own wire ports.
+
+mod addresses;
+mod blocks;
+mod counters;
+mod filter;
+mod handshakes;
+mod listeners;
+mod pings;
+mod resolver;
+mod sessions;
+mod socket_table;
+mod tokens;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::{IoSlice, Read},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use esp::{
+    Config, Engine, Event, MTU_MIN,
+    wire::{Frame, Kind},
+};
+use ether::{EtherType, Time};
+use netif::{AfPacket, AfPacketOptions, Interface, Netif, PreparedSocket};
+use rustix::event::epoll;
+use weft_authority::{
+    OmxdError, Refusal,
+    esp::{EspCounter, EspReply, OpenedPort},
+};
+
+pub(crate) use self::sessions::{Answered, Asking};
+use self::{
+    addresses::HostAddresses, blocks::Blocks, counters::Counts, listeners::Listeners, pings::Pings, resolver::Resolver,
+    sessions::Session, tokens::Tokens,
+};
+use crate::{own_port::OWN_RING_LEN, owners::Program};
+
+/// Frames handled, and frames sent, before others get their turn.
+const FRAMES_PER_TURN: usize = 64;
+/// News of sockets taken before others get their turn.
+const NEWS_PER_TURN: usize = 64;
+/// The wire ports of handshakes.
+const HANDSHAKE_PORTS: (u16, u16) = (1, 4095);
+/// Connections of the authority's engine that were claimed, and are remembered until late frames have ceased.
+const CLAIMED_MAX: usize = 4096;
+/// Half-open connections of one port: the oldest gives way to a new one.
+const HALF_OPEN_MAX: usize = 256;
+/// Connections of one port whose handshake is finished and that have no token yet.
+const BACKLOG_MAX: usize = 128;
+/// Connections of the engine in any state: those above, of dozens of ports under attack.
+const CONNECTIONS_MAX: usize = 16_384;
+
+/// What a refused request is answered with.
+pub(crate) type Refused = (Refusal, String);
+
+/// What the kernel's news are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watched {
+    Port,
+    Listener(u64),
+    Token(u64),
+}
+
+impl Watched {
+    const KIND_SHIFT: u32 = 62;
+
+    const fn to_data(self) -> epoll::EventData {
+        epoll::EventData::new_u64(match self {
+            Self::Port => 0,
+            Self::Listener(id) => 1 << Self::KIND_SHIFT | id,
+            Self::Token(number) => 2 << Self::KIND_SHIFT | number,
+        })
+    }
+
+    fn of(data: epoll::EventData) -> Self {
+        let number = data.u64() & !(3 << Self::KIND_SHIFT);
+        match data.u64() >> Self::KIND_SHIFT {
+            0 => Self::Port,
+            1 => Self::Listener(number),
+            _ => Self::Token(number),
+        }
+    }
+}
+
+/// The interface that is served, and how.
+struct Wire {
+    interface: Interface,
+    ether_type: EtherType,
+    port: AfPacket,
+    /// Bytes of a program's receive ring.
+    ring_len: usize,
+}
+
+/// The authority of an interface for ESP.
+pub(crate) struct Esp {
+    wire: Wire,
+    engine: Engine,
+    /// Watches the port, the listeners' pipes and the tokens.
+    watch: OwnedFd,
+    random: Random,
+    blocks: Blocks,
+    sessions: BTreeMap<u64, Session>,
+    listeners: Listeners,
+    tokens: Tokens,
+    addresses: HostAddresses,
+    resolver: Resolver,
+    pings: Pings,
+    counts: Counts,
+    /// Ports at which connections wait for a token.
+    waiting_ports: BTreeSet<u16>,
+    /// Answers to connections that have waited.
+    answers: Vec<(u64, EspReply)>,
+    /// Room for a frame.
+    frame: Vec<u8>,
+}
+
+/// The system's random numbers, which nobody can guess.
+struct Random(File);
+
+impl Random {
+    fn new() -> Result<Self, OmxdError> {
+        File::open("/dev/urandom")
+            .map(Self)
+            .map_err(OmxdError::io("open /dev/urandom"))
+    }
+
+    fn next(&mut self) -> Result<u64, OmxdError> {
+        let mut bytes = [0; 8];
+        let read = self.0.read_exact(&mut bytes);
+        read.map_err(OmxdError::io("read random numbers"))?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+}
+
+/// Says why an interface can have no ESP.
+pub(crate) fn why_not(interface: &Interface) -> Option<String> {
+    let name = &interface.name;
+    if interface.loopback {
+        Some(format!(
+            "{name} is the loopback interface, over which TCP is quicker than any frame"
+        ))
+    } else if interface.card().is_some() {
+        Some(format!(
+            "programs drive the card {name} themselves: ESP needs an interface of the kernel's, so programs use TCP over another one"
+        ))
+    } else if u16::try_from(interface.mtu).is_ok_and(|mtu| mtu >= MTU_MIN) {
+        None
+    } else {
+        let (mtu, max) = (interface.mtu, u16::MAX);
+        Some(format!(
+            "the MTU of {name} is {mtu} bytes: ESP needs {MTU_MIN} to {max}"
+        ))
+    }
+}
+
+impl Wire {
+    fn open(interface: &Interface, ether_type: EtherType, ring_len: usize) -> Result<Self, OmxdError> {
+        let own_ring = AfPacketOptions {
+            ring_len: OWN_RING_LEN,
+            ..AfPacketOptions::default()
+        };
+        Ok(Self {
+            interface: interface.clone(),
+            ether_type,
+            port: AfPacket::open(&interface.name, ether_type, &own_ring)?,
+            ring_len,
+        })
+    }
+
+    /// Makes a port for a program: a packet socket that gets the frames for one block of wire ports.
+    fn port_for(&self, block: u8) -> Result<(OpenedPort, OwnedFd), OmxdError> {
+        // It may have been renamed, or have another MTU by now.
+        let interface = Interface::find_by_index(self.interface.index)?;
+        let options = AfPacketOptions {
+            ring_len: self.ring_len,
+            linear_head: true,
+            ..AfPacketOptions::default()
+        };
+        let prepared = PreparedSocket::new(&interface.name, self.ether_type, &options, &filter::for_block(block))?;
+        PreparedSocket::keep_alone(prepared.socket.as_fd())?;
+        let port = OpenedPort {
+            block,
+            interface_name: interface.name,
+            interface_index: interface.index,
+            mac: self.interface.mac.0,
+            mtu: interface.mtu,
+            block_len: prepared.layout.block_len,
+            blocks: prepared.layout.blocks,
+            slot_len: prepared.layout.slot_len,
+        };
+        Ok((port, prepared.socket))
+    }
+}
+
+impl Esp {
+    /// Begins to serve an interface. `program_of` says which program has a block from an earlier authority.
+    ///
+    /// # Errors
+    /// [`OmxdError`] where the system refuses something.
+    pub(crate) fn new(
+        interface: &Interface,
+        ether_type: EtherType,
+        ring_len: usize,
+        program_of: impl Fn(u8) -> Option<Program>,
+    ) -> Result<Self, OmxdError> {
+        let mut random = Random::new()?;
+        let wire = Wire::open(interface, ether_type, ring_len)?;
+        let mut config = Config::new(interface.mac, u16::try_from(interface.mtu).unwrap_or(u16::MAX));
+        config.ether_type = ether_type;
+        config.handshake_ports = Some(HANDSHAKE_PORTS);
+        config.send_buffer = 0;
+        config.receive_buffer = 0;
+        config.limits.connections = CONNECTIONS_MAX;
+        config.limits.half_open = HALF_OPEN_MAX;
+        config.limits.backlog = BACKLOG_MAX;
+        config.limits.moved = CLAIMED_MAX;
+        let engine = Engine::new(config, random.next()?)
+            .map_err(std::io::Error::other)
+            .map_err(OmxdError::io("set ESP up"))?;
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(OmxdError::io("watch sockets"))?;
+        epoll::add(&watch, &wire.port, Watched::Port.to_data(), epoll::EventFlags::IN)
+            .map_err(OmxdError::io("watch sockets"))?;
+        let esp = Self {
+            wire,
+            engine,
+            watch,
+            random,
+            blocks: Blocks::new(Time::ZERO, program_of),
+            sessions: BTreeMap::new(),
+            listeners: Listeners::default(),
+            tokens: Tokens::default(),
+            addresses: HostAddresses::default(),
+            resolver: Resolver::default(),
+            pings: Pings::default(),
+            counts: Counts::default(),
+            waiting_ports: BTreeSet::new(),
+            answers: Vec::new(),
+            frame: Vec::new(),
+        };
+        esp.set_filter()?;
+        Ok(esp)
+    }
+
+    fn set_filter(&self) -> Result<(), OmxdError> {
+        Ok(self.wire.port.set_filter(&filter::for_authority(self.blocks.taken()))?)
+    }
+
+    /// After blocks were given or freed. The frames of a program that come here all the same are dropped.
+    fn blocks_changed(&self) {
+        if let Err(error) = self.set_filter() {
+            tracing::warn!("{error}; the filter of omxd's socket for ESP stays as it was");
+        }
+    }
+
+    /// Takes the state of the interface.
+    pub(crate) fn interface_seen(&mut self, seen: &Interface, now: Time) {
+        let mtu = u16::try_from(seen.mtu).unwrap_or(u16::MAX);
+        if seen.mtu != self.wire.interface.mtu
+            && let Err(error) = self.engine.set_mtu(mtu, now)
+        {
+            tracing::warn!("{error}; connections by ESP go on with what they had");
+        }
+        self.wire.interface = Interface {
+            mac: self.wire.interface.mac,
+            ..seen.clone()
+        };
+    }
+
+    /// Handles received frames. Returns true if there may be more.
+    pub(crate) fn handle_frames(&mut self, now: Time) -> bool {
+        let mut bytes = std::mem::take(&mut self.frame);
+        let mut more = true;
+        for _ in 0..FRAMES_PER_TURN {
+            // Copied, since the port lends it while everything else may be needed: they are short, and few.
+            bytes.clear();
+            match self.wire.port.poll_receive() {
+                Ok(Some(lent)) => bytes.extend_from_slice(lent),
+                _ => {
+                    // The interface is gone or switched off: the daemon checks that.
+                    more = false;
+                    break;
+                }
+            }
+            self.handle_frame(&bytes, now);
+        }
+        self.frame = bytes;
+        more
+    }
+
+    fn handle_frame(&mut self, bytes: &[u8], now: Time) {
+        self.counts.count(EspCounter::Frames);
+        match Frame::parse(bytes, self.wire.ether_type) {
+            Err(_) => self.counts.count(EspCounter::Malformed),
+            Ok(frame) if frame.kind.is_edp() => self.handle_edp(&frame, now),
+            Ok(frame) if frame.kind == Kind::Syn && !self.may_connect(&frame, now) => {}
+            Ok(_) => {
+                self.engine.handle(bytes, now);
+            }
+        }
+    }
+
+    /// Does what is due, and what follows from all that happened.
+    pub(crate) fn handle_time(&mut self, now: Time) {
+        if self.engine.poll_timeout().is_some_and(|due| due <= now) {
+            self.engine.handle_timeout(now);
+        }
+        self.handle_events(now);
+        self.expire_tokens(now);
+        self.resolve_due(now);
+        self.expire_pings(now);
+    }
+
+    fn handle_events(&mut self, now: Time) {
+        while let Some(event) = self.engine.poll_event() {
+            match event {
+                Event::Incoming { port } => {
+                    self.waiting_ports.insert(port);
+                }
+                Event::Closed { id, .. } => self.connection_over(id, now),
+                // A peer that has ended its stream already may still be accepted; nothing is read here.
+                _ => {}
+            }
+        }
+        self.announce(now);
+    }
+
+    /// Returns when [`Esp::handle_time`] has something to do.
+    pub(crate) fn due(&mut self) -> Option<Time> {
+        let due = [
+            self.engine.poll_timeout(),
+            self.tokens.due(),
+            self.resolver.due(),
+            self.pings.due(),
+        ];
+        due.into_iter().flatten().min()
+    }
+
+    /// Sends what is to be sent. Returns true if there is more.
+    pub(crate) fn transmit(&mut self, now: Time) -> bool {
+        let mut bytes = std::mem::take(&mut self.frame);
+        bytes.resize(self.engine.frame_len_max(), 0);
+        let mut sent = 0;
+        while sent < FRAMES_PER_TURN
+            && let Some(len) = self.engine.poll_transmit(now, &mut bytes)
+        {
+            self.send(&bytes[..len]);
+            sent += 1;
+        }
+        self.frame = bytes;
+        self.engine.has_output()
+    }
+
+    /// Sends a frame. If the interface does not take it, that is as if it was lost on the way.
+    fn send(&mut self, frame: &[u8]) {
+        if !matches!(self.wire.port.send(&[IoSlice::new(frame)]), Ok(true)) {
+            self.counts.count(EspCounter::SendFailed);
+        }
+    }
+
+    /// Takes the kernel's news of sockets and pipes, after [`AsFd::as_fd`] was readable.
+    pub(crate) fn handle_news(&mut self, now: Time) {
+        let mut room = [MaybeUninit::uninit(); NEWS_PER_TURN];
+        let Ok((news, _)) = epoll::wait(&self.watch, &mut room, Some(&rustix::event::Timespec::default())) else {
+            return;
+        };
+        let news: Vec<_> = news.iter().map(|event| Watched::of(event.data)).collect();
+        for watched in news {
+            match watched {
+                Watched::Port => self.read_port_error(),
+                Watched::Listener(id) => self.forget_listener(id),
+                Watched::Token(number) => self.token_hung_up(number, now),
+            }
+        }
+    }
+
+    /// The link went down: the socket reports it until it is read. Frames flow again when it is up.
+    fn read_port_error(&self) {
+        if let Ok(Err(error)) = rustix::net::sockopt::socket_error(&self.wire.port) {
+            tracing::debug!("the port for ESP says: {error}");
+        }
+    }
+
+    /// Takes the answers to connections that have waited.
+    pub(crate) fn take_answers(&mut self) -> Vec<(u64, EspReply)> {
+        std::mem::take(&mut self.answers)
+    }
+}
+
+impl AsFd for Esp {
+    /// Readable when there are frames, or news of sockets.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}
