@@ -16,7 +16,7 @@ use std::{
     time::Instant,
 };
 
-use esp::{Address, Config, ConnectionId, Engine, Event, Handover, Options, wire::Names};
+use esp::{Address, Config, ConnectionId, Engine, Event, Handover, Options, Reason, wire::Names};
 use ether::{EtherType, MacAddr, Time};
 use libc::{pollfd, sigset_t};
 use netif::{AfPacket, Interest, Interface, Netif, Wake};
@@ -97,6 +97,8 @@ pub(crate) struct Connection {
     pub(crate) waiters: Vec<Arc<Waiter>>,
     pub(crate) mirror: Option<Mirror>,
     pub(crate) is_connected: bool,
+    /// The peer knows the port at which it is now.
+    pub(crate) is_settled: bool,
     /// Why it ended, until a call returns it.
     pub(crate) error: Option<Errno>,
     /// The peer will send nothing more, or the connection is over.
@@ -217,11 +219,17 @@ impl State {
             }
             Event::Closed { id, reason } => {
                 let connection = self.connection(id);
+                // A peer that had finished takes nothing more: TCP calls that a broken pipe.
+                let is_broken = connection.is_over && reason == Reason::Reset;
                 connection.is_over = true;
                 connection.is_ended = true;
-                (id, Some(Errno(reason.errno())).filter(|error| error.0 != 0), false)
+                (id, Some(Errno(if is_broken { libc::EPIPE } else { reason.errno() })).filter(|error| error.0 != 0), false)
             }
-            Event::Settled(_) | Event::Incoming { .. } => return,
+            Event::Settled(id) => {
+                self.connection(id).is_settled = true;
+                (id, None, false)
+            }
+            Event::Incoming { .. } => return,
         };
         let connection = self.connection(id);
         if error.is_some() {
