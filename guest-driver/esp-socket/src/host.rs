@@ -35,6 +35,8 @@ use crate::{
 const BATCH_FRAMES: usize = 32;
 /// The interval in which the end of a process looks whether its last bytes were acknowledged.
 const DELIVERY_LOOK_NS: u64 = 5_000_000;
+/// So long a process waits for a peer to learn a connection's port.
+const SETTLE_LIMIT_NS: u64 = 2_000_000_000;
 /// The pause after which a full port is tried again.
 const UNSENT_PAUSE_NS: u64 = 50_000;
 /// The pause after which a port is tried again whose interface is switched off.
@@ -208,7 +210,8 @@ impl State {
     fn note(&mut self, event: Event) {
         let (id, error, more) = match event {
             Event::Connected(id) => {
-                self.connection(id).is_connected = true;
+                let connection = self.connection(id);
+                (connection.is_connected, connection.is_settled) = (true, true);
                 (id, None, false)
             }
             Event::Readable(id) => (id, None, true),
@@ -379,8 +382,24 @@ impl Host {
         })
     }
 
+    /// Waits until the peer knows the port at which a connection is. A connection must not move twice before: the peer finds it by the
+    /// port that it knows.
+    pub(crate) fn await_settled(&self, id: ConnectionId) {
+        let begin = now();
+        loop {
+            let is_settled = self.run(|state, _| state.connection(id).is_settled || state.connection(id).is_ended);
+            let waited = now().nanos_since(begin);
+            if is_settled || waited >= SETTLE_LIMIT_NS {
+                return;
+            }
+            // A signal only makes it look once more.
+            let _ = self.sleep(&[id], &mut Vec::new(), Some(SETTLE_LIMIT_NS - waited), std::ptr::null());
+        }
+    }
+
     /// Takes a connection out of the engine, for another process; the pair that shows its state is as it was made.
     pub(crate) fn take_out(&self, id: ConnectionId) -> Option<Vec<u8>> {
+        self.await_settled(id);
         self.run(|state, now| {
             if let Some(mirror) = state.connection(id).mirror.take() {
                 mirror.clear();

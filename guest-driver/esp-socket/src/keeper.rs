@@ -175,7 +175,7 @@ pub fn run(interface: &str) -> Result<(), Box<dyn std::error::Error>> {
     let link = links::link(interface).ok_or("no authority speaks ESP on the interface")?;
     let host = link.host()?;
     let id = host.attach(&bytes).ok_or("the connection cannot be taken up")?;
-    await_settled(&host, id);
+    host.await_settled(id);
     ready.write_all(&[1])?;
     drop(ready);
     Keeper {
@@ -191,20 +191,6 @@ pub fn run(interface: &str) -> Result<(), Box<dyn std::error::Error>> {
     host.run(|state, now| state.close(id, false, now));
     host.deliver(now().plus_nanos(60_000_000_000));
     Ok(())
-}
-
-/// Waits until the peer knows where the connection is.
-fn await_settled(host: &Host, id: ConnectionId) {
-    let begin = now();
-    loop {
-        let is_settled = host.run(|state, _| state.connection(id).is_settled || state.connection(id).is_ended);
-        let waited = now().nanos_since(begin);
-        if is_settled || waited >= READY_LIMIT_NS {
-            return;
-        }
-        // Signals end the keeper or mean nothing.
-        let _ = host.sleep(&[id], &mut Vec::new(), Some(READY_LIMIT_NS - waited), ptr::null());
-    }
 }
 
 /// A connection that is served.
