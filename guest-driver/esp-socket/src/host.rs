@@ -328,7 +328,7 @@ impl Host {
                 next_port: (crate::random() as u16) % BLOCK_PORTS,
                 send_len,
             }),
-            spin_ns: settings::spin_ns(),
+            spin_ns: settings::get().spin_ns,
             serving: AtomicU32::new(0),
             activity: AtomicU64::new(0),
             resting: AtomicBool::new(false),

@@ -8,7 +8,6 @@ use std::{
     fs::File,
     io::{Read, Seek, Write},
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    path::PathBuf,
     ptr,
     sync::{Arc, atomic::Ordering},
 };
@@ -23,6 +22,7 @@ use crate::{
     host::{Host, now},
     links, own_fds,
     passed::Passed,
+    settings,
     stream::Stream,
     system,
     table::{self, Entry},
@@ -70,13 +70,10 @@ fn start(stream: &Stream, handover: &[u8]) -> std::io::Result<()> {
     file.write_all(handover)?;
     file.rewind()?;
     let text = |text: &str| CString::new(text).map_err(|_| std::io::ErrorKind::InvalidInput);
-    let program = std::env::var_os(PROGRAM_VARIABLE).map_or_else(|| PathBuf::from("/usr/bin/esp-run"), PathBuf::from);
-    let program = text(&program.to_string_lossy())?;
+    let program = text(&settings::get().keeper.to_string_lossy())?;
     let arguments = [program.clone(), text(ARGUMENT)?, text(&stream.host.interface.name)?];
-    let variables: Vec<CString> = std::env::vars_os()
-        .filter(|(name, _)| name.to_string_lossy().starts_with("OMX_") || name.to_string_lossy().starts_with("ESP_"))
-        .filter_map(|(name, value)| text(&format!("{}={}", name.to_string_lossy(), value.to_string_lossy())).ok())
-        .collect();
+    let run_dir = weft_authority::run_dir().to_string_lossy();
+    let variables = [text(&format!("OMX_RUN_DIR={run_dir}"))?];
     let (ready, its_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let fds = [stream.far.as_raw_fd(), file.as_raw_fd(), its_end.as_raw_fd()];
     spawn_apart(&program, &arguments, &variables, fds)?;
