@@ -5,6 +5,7 @@
 
 mod closing;
 mod connecting;
+mod delivery;
 mod handle;
 mod handshake;
 mod listeners;

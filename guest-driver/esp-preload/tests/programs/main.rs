@@ -1,0 +1,13 @@
+//! Programs as they are under `esp-run`, between two network namespaces.
+
+mod differential;
+mod faults;
+mod hosts;
+mod real;
+
+use weft_guest_driver_testkit::in_private_network_as_root;
+
+/// Runs a test between two hosts in a network of its own.
+fn between_hosts(test: &str, body: impl FnOnce(hosts::Hosts)) {
+    in_private_network_as_root(test, || body(hosts::Hosts::new(1500)));
+}

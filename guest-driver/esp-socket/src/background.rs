@@ -1,0 +1,78 @@
+//! The thread that serves an engine while no call does: it takes frames, runs timers, and shows the kernel what connections are ready
+//! for.
+//!
+//! While calls are made in short intervals it only looks from time to time whether they still are. It costs the calls nothing then.
+
+use std::{
+    sync::{Arc, Weak, atomic::Ordering},
+    thread,
+};
+
+use libc::pollfd;
+
+use crate::{host::Host, processes, system};
+
+/// The first interval in which the thread looks whether calls are made, in nanoseconds: half of the shortest retransmission timer.
+/// Each look at which none were made doubles it.
+const LOOK_NS: u64 = 500_000;
+/// The interval is doubled so often at most. A timer that a call set meanwhile runs off that much later.
+const DOUBLINGS_MAX: u32 = 4;
+/// After so many looks, a second, the thread sleeps until the next call wakes it.
+const LOOKS_MAX: u32 = 128;
+const STACK_LEN: usize = 256 << 10;
+
+/// Starts the thread of a host. It ends with the host.
+pub(crate) fn start(host: &Arc<Host>) -> std::io::Result<()> {
+    let host = Arc::downgrade(host);
+    let start = move || {
+        thread::Builder::new()
+            .name("esp".to_owned())
+            .stack_size(STACK_LEN)
+            .spawn(move || serve(&host))
+    };
+    weft_authority::without_signals(start).map(drop)
+}
+
+fn serve(host: &Weak<Host>) {
+    let (mut seen, mut looks) = (u64::MAX, 0_u32);
+    while let Some(host) = host.upgrade() {
+        if host.generation != processes::generation() {
+            return;
+        }
+        let activity = host.activity.load(Ordering::SeqCst);
+        if activity != seen {
+            (seen, looks) = (activity, 0);
+            rest(&host, Some(LOOK_NS), false);
+            continue;
+        }
+        looks += 1;
+        let serves = host.serving.load(Ordering::SeqCst) == 0;
+        let mut limit = Some(LOOK_NS << looks.min(DOUBLINGS_MAX));
+        if looks > LOOKS_MAX {
+            looks = LOOKS_MAX;
+            limit = None;
+            host.resting.store(true, Ordering::SeqCst);
+            if host.activity.load(Ordering::SeqCst) != seen {
+                host.resting.store(false, Ordering::SeqCst);
+                continue;
+            }
+        }
+        let due = if serves { host.serve_once() } else { None };
+        rest(&host, [due, limit].into_iter().flatten().min(), serves);
+        host.resting.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Sleeps until it is woken or, if `serves`, a frame has come.
+fn rest(host: &Host, limit_ns: Option<u64>, serves: bool) {
+    let wanted = |fd| pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut fds = [wanted(host.background.fd()), wanted(host.packet_fd())];
+    let count = 1 + usize::from(serves);
+    // The thread takes no signals, and an error would only mean that it looks once more.
+    let _ = system::poll(&mut fds[..count], limit_ns, std::ptr::null());
+    host.background.reset();
+}

@@ -1,0 +1,63 @@
+//! Stream sockets over ESP, used as TCP's are.
+//!
+//! The library `libesp-preload.so` (crate `weft-esp-preload`) puts this crate's functions in the place of the C library's, so that programs
+//! use ESP as they are. A connection is made by ESP where the peer's authority speaks it and a program listens there by it, and by
+//! TCP otherwise.
+//!
+//! - [`connect`] and [`listener`] make connections; [`stream::Stream`] is one, behind a descriptor of the program.
+//! - [`calls`], [`options`], [`polls`] and [`epoll_set`] are what programs do with them.
+//! - [`table`] and [`descriptors`] say what is behind a descriptor; [`processes`], [`exec`] and [`keeper`] what becomes of it when a
+//!   program forks, starts another one, or passes it on.
+
+mod address;
+mod background;
+pub mod calls;
+pub mod connect;
+pub mod counters;
+pub mod descriptors;
+pub mod epoll_set;
+mod errno;
+pub mod exec;
+pub mod host;
+pub mod keeper;
+mod links;
+pub mod listener;
+mod mirror;
+pub mod options;
+pub mod own_fds;
+pub mod passed;
+pub mod plain;
+pub mod polls;
+pub mod processes;
+mod settings;
+mod signals;
+pub mod stream;
+mod system;
+pub mod table;
+mod waiter;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use errno::Errno;
+
+static IN_USE: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has, or had, anything to do with ESP.
+#[inline]
+pub fn is_in_use() -> bool {
+    IN_USE.load(Ordering::Relaxed)
+}
+
+pub(crate) fn set_in_use() {
+    if !IN_USE.swap(true, Ordering::Relaxed) {
+        processes::at_exit();
+    }
+}
+
+/// Returns a random number that peers cannot guess.
+pub(crate) fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // SAFETY: pointer and length describe `bytes`. It does not fail for so few.
+    unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0) };
+    u64::from_ne_bytes(bytes)
+}

@@ -1,0 +1,262 @@
+//! Listening and accepting. A listener stays a TCP socket; the authorities announce connections over ESP by connecting to it from an
+//! address of their own, so that the kernel's queue, its sets of epoll and forked workers all work as ever.
+
+use std::{
+    net::SocketAddr,
+    os::fd::RawFd,
+    sync::{Arc, Mutex, Once, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use libc::{sockaddr, socklen_t};
+use weft_authority::{
+    OmxdError, Refusal,
+    esp::{EspKey, EspListener, may_be_token},
+};
+
+use crate::{
+    address::RawAddress,
+    connect::{Made, become_stream},
+    counters::{self, Count},
+    errno::Errno,
+    links::{self, Alive, Link},
+    own_fds, system,
+    table::{self, Entry},
+};
+
+/// The interval in which lost authorities are looked for.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A listening TCP socket that the authorities know.
+pub struct Listener {
+    address: SocketAddr,
+    only_v6: bool,
+    known: Mutex<Vec<Known>>,
+}
+
+/// A listener at one authority.
+struct Known {
+    link: Arc<Link>,
+    id: u64,
+    key: EspKey,
+    alive: own_fds::OwnFd,
+}
+
+impl Listener {
+    /// Registers the listener at an authority.
+    fn register(&self, link: &Arc<Link>) {
+        let Ok(EspListener { id, key, alive }) = link.ask(|session| session.listen_esp(self.address, self.only_v6))
+        else {
+            // Connections come by TCP then.
+            return;
+        };
+        let alive = own_fds::OwnFd::new(alive);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|one| !Arc::ptr_eq(&one.link, link));
+        known.push(Known {
+            link: link.clone(),
+            id,
+            key,
+            alive,
+        });
+    }
+
+    fn key_at(&self, link: &Link) -> Option<EspKey> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known
+            .iter()
+            .find(|one| one.link.interface.index == link.interface.index);
+        found.map(|one| one.key)
+    }
+}
+
+fn name_of(fd: RawFd) -> Option<SocketAddr> {
+    let mut raw = RawAddress::room();
+    let (to, len) = raw.parts_mut();
+    // SAFETY: `raw` has the room that it says.
+    let result = unsafe { libc::syscall(libc::SYS_getsockname, fd, to, len) };
+    (result == 0).then(|| raw.ip()).flatten()
+}
+
+/// Tells the authorities that a socket listens.
+pub fn announce(fd: RawFd) {
+    if matches!(table::get(fd), Some(Entry::Listener(_)))
+        || system::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) != Ok(libc::IPPROTO_TCP)
+    {
+        return;
+    }
+    let Some(address) = name_of(fd).filter(|address| !address.ip().is_loopback()) else {
+        return;
+    };
+    let own = links::own_addresses();
+    let links: Vec<_> = if address.ip().is_unspecified() {
+        links::all()
+    } else {
+        let interface = own.iter().find(|(_, ip)| *ip == address.ip());
+        interface.and_then(|(name, _)| links::link(name)).into_iter().collect()
+    };
+    let only_v6 = address.is_ipv6() && system::option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Ok(1);
+    let listener = Arc::new(Listener {
+        address,
+        only_v6,
+        known: Mutex::new(Vec::new()),
+    });
+    for link in &links {
+        listener.register(link);
+    }
+    table::replace(fd, Some(Entry::Listener(listener)));
+    crate::set_in_use();
+    watch();
+}
+
+/// A listener takes no more connections.
+pub fn shut_down(fd: RawFd) {
+    if let Some(Entry::Listener(listener)) = table::get(fd) {
+        let known = std::mem::take(&mut *listener.known.lock().unwrap_or_else(PoisonError::into_inner));
+        for one in known {
+            // An authority that is gone has forgotten it.
+            let _ = one.link.ask(|session| session.forget_esp_listener(one.id, one.key));
+            drop(one.alive);
+        }
+    }
+}
+
+/// Registers listeners anew at authorities that come back.
+fn watch() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let generation = crate::processes::generation();
+        let look = move || {
+            while generation == crate::processes::generation() {
+                thread::sleep(LOOK);
+                look_after();
+            }
+        };
+        let start = || {
+            thread::Builder::new()
+                .name("esp-listen".to_owned())
+                .stack_size(256 << 10)
+                .spawn(look)
+        };
+        // Without the thread, listeners are lost with their authority.
+        let _ = weft_authority::without_signals(start);
+    });
+}
+
+fn look_after() {
+    let listeners: Vec<_> = table::known()
+        .into_iter()
+        .filter_map(|(_, entry)| match entry {
+            Entry::Listener(listener) => Some(listener),
+            _ => None,
+        })
+        .collect();
+    if listeners.is_empty() {
+        return;
+    }
+    for link in links::present() {
+        if link.is_alive() == Alive::Again {
+            for listener in &listeners {
+                listener.register(&link);
+            }
+        }
+    }
+}
+
+/// Accepts a connection of either kind.
+///
+/// # Safety
+/// `from` has the room that `len` says, or is null.
+///
+/// # Errors
+/// As `accept4(2)`.
+pub unsafe fn accept(fd: RawFd, from: *mut sockaddr, len: *mut socklen_t, flags: i32) -> Result<RawFd, Errno> {
+    loop {
+        let mut raw = RawAddress::room();
+        let (to, raw_len) = raw.parts_mut();
+        // SAFETY: `raw` has the room that it says.
+        let accepted = unsafe { system::accept(fd, to, raw_len, flags) }?;
+        if accepted < 0 {
+            return Err(Errno::last());
+        }
+        // A number of a descriptor that was closed behind the library's back.
+        table::replace(accepted, None);
+        let peer = match raw.ip().filter(|ip| may_be_token(ip.ip())) {
+            None => raw,
+            Some(token) => match claim(fd, accepted, token) {
+                Claim::Made(peer) => peer,
+                Claim::Ordinary => raw,
+                Claim::Failed => {
+                    own_fds::close_raw(accepted);
+                    continue;
+                }
+            },
+        };
+        if !from.is_null() {
+            // SAFETY: the caller's promise.
+            if let Err(error) = unsafe { peer.give(from, len) } {
+                table::replace(accepted, None);
+                own_fds::close_raw(accepted);
+                return Err(error);
+            }
+        }
+        return Ok(accepted);
+    }
+}
+
+/// What an accepted connection from a token's address is.
+enum Claim {
+    /// One over ESP, from this peer.
+    Made(RawAddress),
+    /// A program's of this host.
+    Ordinary,
+    /// One over ESP that is over already.
+    Failed,
+}
+
+fn claim(listener: RawFd, accepted: RawFd, token: SocketAddr) -> Claim {
+    let listener = match table::get(listener) {
+        Some(Entry::Listener(listener)) => Some(listener),
+        _ => None,
+    };
+    for link in links::all() {
+        let key = listener.as_ref().and_then(|listener| listener.key_at(&link));
+        let claimed = match link.ask(|session| session.claim_esp(token, key)) {
+            Ok(claimed) => claimed,
+            Err(OmxdError::Refused {
+                reason: Refusal::NoToken,
+                ..
+            }) => continue,
+            Err(_) => return Claim::Failed,
+        };
+        let attached = link.host().ok().and_then(|host| {
+            let id = host.attach(&claimed.handover)?;
+            Some((host, id))
+        });
+        let Some((host, id)) = attached else {
+            return Claim::Failed;
+        };
+        let made = Made {
+            host: host.clone(),
+            id,
+            own: claimed.local,
+            peer: claimed.peer,
+        };
+        return match become_stream(accepted, &made) {
+            Ok(stream) => {
+                counters::count(Count::Accepts);
+                Claim::Made(stream.names.1)
+            }
+            Err(_) => {
+                host.run(|state, now| state.close(id, true, now));
+                Claim::Failed
+            }
+        };
+    }
+    if token.ip().is_ipv6() {
+        Claim::Ordinary
+    } else {
+        Claim::Failed
+    }
+}
