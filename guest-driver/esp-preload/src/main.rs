@@ -1,8 +1,9 @@
 //! `esp-run`: starts a program whose TCP connections use ESP where the peer speaks it.
 
+mod arguments;
+
 use std::{
     env,
-    ffi::OsString,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -12,34 +13,10 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use esp_socket::keeper;
 
+use arguments::Arguments;
+
 /// The library's name, beside this program or in the folder for libraries next to it.
 const LIBRARY: &str = "libesp-preload.so";
-
-/// Start a program whose TCP connections use ESP, stream sockets straight over Ethernet, where the peer speaks it.
-#[derive(Parser)]
-#[command(name = "esp-run", version)]
-struct Arguments {
-    /// Fail connections that ESP cannot make, instead of making them by TCP.
-    #[arg(long)]
-    never_fall_back: bool,
-    /// Microseconds that a waiting thread looks for frames before it sleeps.
-    #[arg(long, value_name = "US")]
-    spin_us: Option<u64>,
-    /// The preloaded library, if it is elsewhere.
-    #[arg(long, value_name = "FILE", env = "ESP_PRELOAD_LIBRARY")]
-    library: Option<PathBuf>,
-    /// Serve a connection for programs that share it: for the library's own use.
-    #[arg(long, hide = true, value_name = "INTERFACE")]
-    keep_connection: Option<String>,
-    /// The program and its arguments.
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        required_unless_present = "keep_connection",
-        value_name = "PROGRAM"
-    )]
-    program: Vec<OsString>,
-}
 
 fn library(own: &Path) -> Result<PathBuf> {
     let dir = own.parent().context("this program has no folder")?;

@@ -12,6 +12,12 @@ use clap_mangen::Man;
 use lci_programs::cli as lci_program;
 use tools::{board, copies, esp_ping, info, nicctl, perf};
 
+// The crate of these programs puts its functions in the place of the C library's, so only their command lines are taken from it.
+#[path = "../../esp-preload/src/bin/esp_perf/arguments.rs"]
+mod esp_perf;
+#[path = "../../esp-preload/src/arguments.rs"]
+mod esp_run;
+
 fn main() -> anyhow::Result<()> {
     let folder = PathBuf::from(env::args_os().nth(1).context("name the folder for the pages")?);
     fs::create_dir_all(&folder)?;
@@ -29,7 +35,9 @@ pub fn write_pages(folder: &Path) -> anyhow::Result<()> {
         board::peers::Arguments::command(),
         board::tune::Arguments::command(),
         copies::Arguments::command(),
+        esp_perf::Arguments::command(),
         esp_ping::Arguments::command(),
+        esp_run::Arguments::command(),
         info::Arguments::command(),
         lci_program::Arguments::command(),
         nicctl::Arguments::command(),

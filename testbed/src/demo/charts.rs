@@ -73,6 +73,14 @@ pub(super) fn charts(demo: &Demo) -> Vec<(&'static str, BarChart)> {
             measured(demo, "TCP throughput", ("Mbit/s", More), |row| row.tcp_mbit_per_s),
         ));
     }
+    if all(|row| row.esp_mbit_per_s) {
+        charts.push((
+            "esp",
+            measured(demo, "The same program over ESP", ("Mbit/s", More), |row| {
+                row.esp_mbit_per_s
+            }),
+        ));
+    }
     charts
 }
 

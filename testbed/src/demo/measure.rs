@@ -36,10 +36,16 @@ const MEDIUM_BYTES: u64 = 32 << 10;
 const STREAM_BYTES: u64 = 128;
 /// Number of messages of a stream, which take about half a second on an emulated processor.
 const STREAM_MESSAGES: u64 = 10_000;
-/// Duration of the TCP stream in seconds: the shortest that iperf3 accepts.
-const TCP_S: &str = "1";
-/// Number of bytes that TCP sends while frames are captured.
-const TCP_CAPTURED: &str = "256K";
+/// Duration of a socket's stream in seconds: the shortest that iperf3 accepts.
+const SOCKET_S: &str = "1";
+/// Number of bytes that a socket sends while frames are captured.
+const SOCKET_CAPTURED: &str = "256K";
+/// Port of the server that is reached over TCP, as iperf3 has it by default.
+const TCP_PORT: &str = "5201";
+/// Port of the server that is reached over ESP.
+const ESP_PORT: &str = "5202";
+/// Words that run a program's sockets over ESP, and over nothing else.
+const OVER_ESP: [&str; 2] = ["esp-run", "--never-fall-back"];
 /// Number of pings per round.
 const PINGS: &str = "10";
 
@@ -122,7 +128,16 @@ impl<'a> Bench<'a> {
                 &["omx_perf", "--interface", "eth0", "-s", "-w", "--json"],
                 "endpoint",
             )?,
-            start_server(&receiver, &["iperf3", "-s", "--forceflush"], "listening")?,
+            start_server(
+                &receiver,
+                &["iperf3", "-s", "-p", TCP_PORT, "--forceflush"],
+                "listening",
+            )?,
+            start_server(
+                &receiver,
+                &[&OVER_ESP[..], &["iperf3", "-s", "-p", ESP_PORT, "--forceflush"]].concat(),
+                "listening",
+            )?,
         ];
         Ok(Self {
             client,
@@ -173,7 +188,8 @@ impl<'a> Bench<'a> {
             medium: self.medium(medium)?,
             stream: self.stream()?,
             ping_ms: self.ping()?,
-            tcp_mbit_per_s: self.tcp()?,
+            tcp_mbit_per_s: self.socket(&[], TCP_PORT)?,
+            esp_mbit_per_s: self.socket(&OVER_ESP, ESP_PORT)?,
         };
         Ok(sample)
     }
@@ -188,6 +204,7 @@ impl<'a> Bench<'a> {
             stream: Stream::default(),
             ping_ms: None,
             tcp_mbit_per_s: None,
+            esp_mbit_per_s: None,
         })
     }
 
@@ -278,16 +295,20 @@ impl<'a> Bench<'a> {
         Ok(median(text.lines().filter_map(ping_ms).collect()))
     }
 
-    fn tcp(&mut self) -> Result<Option<f64>> {
-        if self.capture.is_some() {
-            // A second of TCP would be most of the file: a small part is captured, and not counted.
-            output(
-                &self.sender,
-                &["iperf3", "-c", &self.peer_address, "-n", TCP_CAPTURED, "-J"],
-            )?;
+    /// Measures a stream socket with the program that `under` starts, over the protocol that it uses.
+    fn socket(&mut self, under: &[&str], port: &str) -> Result<Option<f64>> {
+        let is_captured = self.capture.is_some();
+        // A second would be most of the file: a small part is captured, and not counted.
+        let how_much = if is_captured {
+            ["-n", SOCKET_CAPTURED]
+        } else {
+            ["-t", SOCKET_S]
+        };
+        let client = ["iperf3", "-c", &self.peer_address, "-p", port, "-J"];
+        let text = output(&self.sender, &[under, &client, &how_much].concat())?;
+        if is_captured {
             return Ok(None);
         }
-        let text = output(&self.sender, &["iperf3", "-c", &self.peer_address, "-t", TCP_S, "-J"])?;
         let report: serde_json::Value = serde_json::from_str(&text).context("iperf3 printed no JSON")?;
         Ok(report["end"]["sum_received"]["bits_per_second"]
             .as_f64()

@@ -81,8 +81,8 @@ mod tests {
             .map(|(_, chart)| chart.svg().expect("drawable"))
             .collect();
         let page = page(&demo, &drawn);
-        assert_eq!(page.matches("<svg").count(), 8);
-        assert_eq!(page.matches("viewBox=").count(), 8);
+        assert_eq!(page.matches("<svg").count(), 9);
+        assert_eq!(page.matches("viewBox=").count(), 9);
         assert_eq!(page.matches("<table>").count(), 3);
         for paragraph in reading::paragraphs(&demo) {
             assert!(page.contains(&escaped(&paragraph)), "{paragraph}");

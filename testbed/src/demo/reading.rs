@@ -258,14 +258,19 @@ fn plain_traffic(demo: &Demo, disabled: &Outcome) -> Option<String> {
     } else {
         "; the last three do not differ beyond the spread of the rounds."
     };
-    if let (Some(none), Some(waiting)) = (disabled.tcp_mbit_per_s, timeout.tcp_mbit_per_s) {
-        text += &format!(
-            " TCP reaches {} Mbit/s without coalescing and {} with the 1-ms time-out{}.",
+    let sockets = |rate: fn(&Outcome) -> Option<Spread>, who: &str| {
+        let (none, waiting) = (rate(disabled)?, rate(timeout)?);
+        Some(format!(
+            " {who} reaches {} Mbit/s without coalescing and {} with the 1-ms time-out{}.",
             short(none.median),
             short(waiting.median),
             unless_they_differ(&[Some(none), Some(waiting)])
-        );
-    }
+        ))
+    };
+    text.extend(sockets(|outcome| outcome.tcp_mbit_per_s, "TCP"));
+    let over_esp =
+        "The same program over ESP, stream sockets straight over Ethernet, whose frames carry no mark either,";
+    text.extend(sockets(|outcome| outcome.esp_mbit_per_s, over_esp));
     Some(text)
 }
 
@@ -329,6 +334,12 @@ mod tests {
         let text = paragraphs(&example(false)).join("\n");
         assert!(
             text.contains("Mbit/s without coalescing and 460 with the 1-ms time-out, which is no difference"),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "no mark either, reaches 220 Mbit/s without coalescing and 220 with the 1-ms time-out, which is no"
+            ),
             "{text}"
         );
         assert!(text.contains("20.0 k with Stream, which is no difference"), "{text}");

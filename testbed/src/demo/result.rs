@@ -18,6 +18,8 @@ pub(crate) struct Sample {
     /// Median of the pings, in milliseconds.
     pub ping_ms: Option<f64>,
     pub tcp_mbit_per_s: Option<f64>,
+    /// What the same program reaches over ESP.
+    pub esp_mbit_per_s: Option<f64>,
 }
 
 /// What the receiving card decided during a measurement.
@@ -143,6 +145,7 @@ pub(crate) struct Outcome {
     pub stream: Stream,
     pub ping_ms: Option<Spread>,
     pub tcp_mbit_per_s: Option<Spread>,
+    pub esp_mbit_per_s: Option<Spread>,
 }
 
 /// The results of the whole demo.
@@ -219,8 +222,10 @@ impl Demo {
             let strategy = &mut json["strategies"][index];
             strategy["ping_ms_median"] = outcome.ping_ms.map(|spread| spread.median).into();
             strategy["ping_ms_quartiles"] = Spread::json(outcome.ping_ms);
-            strategy["tcp_mbit_per_s"] = outcome.tcp_mbit_per_s.map(|spread| spread.median).into();
-            strategy["tcp_mbit_per_s_quartiles"] = Spread::json(outcome.tcp_mbit_per_s);
+            for (name, rate) in [("tcp", outcome.tcp_mbit_per_s), ("esp", outcome.esp_mbit_per_s)] {
+                strategy[format!("{name}_mbit_per_s")] = rate.map(|spread| spread.median).into();
+                strategy[format!("{name}_mbit_per_s_quartiles")] = Spread::json(rate);
+            }
             let parts = [
                 ("small", &outcome.small.counted),
                 ("medium", &outcome.medium.counted),
@@ -266,6 +271,7 @@ impl Outcome {
             stream,
             ping_ms: Spread::of(samples.iter().filter_map(|sample| sample.ping_ms).collect()),
             tcp_mbit_per_s: Spread::of(samples.iter().filter_map(|sample| sample.tcp_mbit_per_s).collect()),
+            esp_mbit_per_s: Spread::of(samples.iter().filter_map(|sample| sample.esp_mbit_per_s).collect()),
         }
     }
 }
@@ -331,6 +337,7 @@ pub(crate) mod tests {
             },
             ping_ms: Some(1.2),
             tcp_mbit_per_s: Some(300.0 + busy),
+            esp_mbit_per_s: Some(200.0 + noise),
         }
     }
 
@@ -380,6 +387,7 @@ pub(crate) mod tests {
             stream: Stream::default(),
             ping_ms: None,
             tcp_mbit_per_s: None,
+            esp_mbit_per_s: None,
             ..whole.clone()
         };
         let demo = Demo::of(Accel::Tcg, "7.2.22".to_owned(), &[whole.clone(), topped_up], 1.0);
@@ -421,6 +429,7 @@ pub(crate) mod tests {
         let first = &full["strategies"][0];
         assert_eq!(first["ping_ms_quartiles"], serde_json::json!([1.2, 1.2]));
         assert_eq!(first["tcp_mbit_per_s_quartiles"], serde_json::json!([380.0, 540.0]));
+        assert_eq!(first["esp_mbit_per_s"], serde_json::json!(220.0));
         assert_eq!(first["name"], "disabled");
         assert_eq!(json["accel"], "tcg");
         for strategy in json["strategies"].as_array().expect("a list") {

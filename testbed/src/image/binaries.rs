@@ -1,5 +1,5 @@
-//! Finds Weft's programs and libraries for guests. Programs must be static, so that they run in any guest; the
-//! libraries that a library needs are taken from a recipe's packages. This module builds nothing.
+//! Finds Weft's programs and libraries for guests. Programs must be static, so that they run in any guest, unless a recipe says
+//! otherwise; the libraries that a library or such a program needs are taken from a recipe's packages. This module builds nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,12 +60,7 @@ impl GuestBinaries {
     /// Fails when there is none; the error mentions a dynamic one of that name.
     pub fn find(&self, name: &str) -> Result<PathBuf, ImageError> {
         let mut dynamic = None;
-        for path in self
-            .folders
-            .iter()
-            .map(|folder| folder.join(name))
-            .filter(|path| path.is_file())
-        {
+        for path in self.named(name) {
             let bytes = fs::read(&path).map_err(|error| ImageError::io(&path, error))?;
             match elf::is_static(&bytes) {
                 Some(true) => return Ok(path),
@@ -81,9 +76,18 @@ impl GuestBinaries {
         }))
     }
 
+    /// Lists the files called `name`, those in the first folder first.
+    fn named(&self, name: &str) -> impl Iterator<Item = PathBuf> {
+        let paths = self.folders.iter().map(move |folder| folder.join(name));
+        paths.filter(|path| path.is_file())
+    }
+
     pub(super) fn for_recipe(&self, recipe: &Recipe) -> Result<Vec<OwnFile>, ImageError> {
         let read = |own: &super::recipe::Own| {
-            let path = self.find(&own.name)?;
+            let path = match self.named(&own.name).next() {
+                Some(path) if own.dynamic => path,
+                _ => self.find(&own.name)?,
+            };
             let contents = fs::read(&path).map_err(|error| ImageError::io(&path, error))?;
             Ok(OwnFile {
                 path: own.path.clone(),

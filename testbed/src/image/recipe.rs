@@ -106,6 +106,9 @@ pub(super) struct Wheel {
 pub(super) struct Own {
     pub name: String,
     pub path: String,
+    /// The program is not static, so that a library can be loaded into it; what it needs is in the image.
+    #[serde(default)]
+    pub dynamic: bool,
     /// Other names of the program; they take the place of applets.
     #[serde(default)]
     pub links: Vec<String>,

@@ -9,6 +9,7 @@ mod commands;
 mod copies;
 mod counts;
 mod demo;
+mod esp;
 mod killed;
 mod lci;
 mod lci_bad_input;

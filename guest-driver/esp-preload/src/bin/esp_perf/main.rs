@@ -1,66 +1,16 @@
 //! `esp_perf`: latency, time of a send call, and throughput of stream sockets. It uses plain sockets, so the same program measures TCP
 //! and, under `esp-run`, ESP.
 
+mod arguments;
 mod client;
 mod server;
 
-use std::{net::SocketAddr, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::Parser;
 
-/// Measure stream sockets: TCP's or, under esp-run, ESP's.
-#[derive(Parser)]
-#[command(name = "esp_perf", version)]
-struct Arguments {
-    #[command(subcommand)]
-    role: Role,
-}
-
-#[derive(Subcommand)]
-enum Role {
-    /// Answer clients until it is ended.
-    Server {
-        /// Address and port to listen at.
-        #[arg(default_value = "0.0.0.0:7200", value_name = "ADDRESS:PORT")]
-        listen: SocketAddr,
-    },
-    /// Measure against a server.
-    Client(Measurement),
-}
-
-/// What a client measures.
-#[derive(clap::Args, Clone)]
-struct Measurement {
-    /// Address and port of the server.
-    #[arg(value_name = "ADDRESS:PORT")]
-    server: String,
-    /// What is measured.
-    #[arg(long, value_enum, default_value_t = Kind::Latency)]
-    test: Kind,
-    /// Bytes of a message; of a call, for streams.
-    #[arg(long, default_value_t = 64, value_name = "BYTES")]
-    size: u32,
-    /// Messages; calls, for streams.
-    #[arg(long, default_value_t = 10_000, value_name = "N")]
-    count: u32,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-/// A kind of measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
-    /// Half the time of a round trip, one message at a time.
-    Latency,
-    /// The same with a pause before each message, so that both sides are asleep when it comes.
-    Asleep,
-    /// The time that a send call takes.
-    Send,
-    /// Bytes per second in one direction.
-    Stream,
-}
+use arguments::{Arguments, Kind, Measurement, Role};
 
 /// The pause that lets the other side fall asleep.
 const PAUSE: Duration = Duration::from_millis(2);

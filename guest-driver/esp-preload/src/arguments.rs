@@ -1,0 +1,40 @@
+//! The command line of `esp-run`. The package's man page is made from it, too, without the rest of the program.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::Parser;
+
+/// Start a program whose TCP connections use ESP, stream sockets straight over Ethernet, where the peer speaks it.
+///
+/// Any dynamic program can be run so, and so can what it starts: nothing of it is changed. Connections by ESP need an omxd at both hosts;
+/// a program that root runs starts its own, and an ordinary user is served by one that was set up (`systemctl start omxd@eth1`) if it is
+/// of the group that omxd serves. Everything else goes by TCP as ever: connections within a host, to hosts without ESP, to programs
+/// that were not started with esp-run, and those of static and set-user-ID programs, into which nothing can be loaded.
+#[derive(Parser)]
+#[command(name = "esp-run", version)]
+pub struct Arguments {
+    /// Fail connections that ESP cannot make, instead of making them by TCP.
+    ///
+    /// The same as ESP_FALLBACK=never in the environment.
+    #[arg(long)]
+    pub never_fall_back: bool,
+    /// Microseconds that a waiting thread looks for frames before it sleeps.
+    ///
+    /// The same as ESP_SPIN_US in the environment. Default: 50. 0 saves processor time where programs wait long or share processors.
+    #[arg(long, value_name = "US")]
+    pub spin_us: Option<u64>,
+    /// The preloaded library, if it is elsewhere.
+    #[arg(long, value_name = "FILE", env = "ESP_PRELOAD_LIBRARY")]
+    pub library: Option<PathBuf>,
+    /// Serve a connection for programs that share it: for the library's own use.
+    #[arg(long, hide = true, value_name = "INTERFACE")]
+    pub keep_connection: Option<String>,
+    /// The program and its arguments.
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required_unless_present = "keep_connection",
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
