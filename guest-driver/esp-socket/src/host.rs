@@ -253,7 +253,11 @@ impl State {
                 let is_broken = connection.is_over && reason == Reason::Reset;
                 connection.is_over = true;
                 connection.is_ended = true;
-                (id, Some(Errno(if is_broken { libc::EPIPE } else { reason.errno() })).filter(|error| error.0 != 0), false)
+                (
+                    id,
+                    Some(Errno(if is_broken { libc::EPIPE } else { reason.errno() })).filter(|error| error.0 != 0),
+                    false,
+                )
             }
             Event::Settled(id) => {
                 self.connection(id).is_settled = true;
@@ -377,7 +381,9 @@ impl Host {
     pub(crate) fn connect(&self, mac: MacAddr, own: SocketAddr, peer: SocketAddr) -> Option<ConnectionId> {
         let address = Address { mac, port: peer.port() };
         let options = Options {
-            names: Names::new(own, peer.ip()),
+            names: Some(peer.ip())
+                .filter(|ip| !ip.is_unspecified())
+                .and_then(|ip| Names::new(own, ip)),
             ..options()
         };
         self.at_a_port(|state, port, now| state.engine.connect(port, address, options, now))
@@ -386,8 +392,7 @@ impl Host {
     /// Takes a connection over from the authority or another process.
     pub(crate) fn attach(&self, handover: &[u8]) -> Option<ConnectionId> {
         let handover = Handover::from_bytes(handover).ok()?;
-        let id =
-            self.at_a_port(|state, port, now| state.engine.attach(handover.clone(), port, options(), now))?;
+        let id = self.at_a_port(|state, port, now| state.engine.attach(handover.clone(), port, options(), now))?;
         self.run(|state, _| state.connection(id).is_connected = true);
         Some(id)
     }
@@ -426,7 +431,13 @@ impl Host {
                 return;
             }
             // A signal only makes it look once more.
-            let _ = self.sleep(seen, &[id], &mut Vec::new(), Some(SETTLE_LIMIT_NS - waited), std::ptr::null());
+            let _ = self.sleep(
+                seen,
+                &[id],
+                &mut Vec::new(),
+                Some(SETTLE_LIMIT_NS - waited),
+                std::ptr::null(),
+            );
         }
     }
 
@@ -469,7 +480,13 @@ impl Host {
             }
             let left = deadline.nanos_since(time);
             // A signal only makes it look once more.
-            let _ = self.sleep(seen, &[], &mut Vec::new(), Some(left.min(DELIVERY_LOOK_NS)), std::ptr::null());
+            let _ = self.sleep(
+                seen,
+                &[],
+                &mut Vec::new(),
+                Some(left.min(DELIVERY_LOOK_NS)),
+                std::ptr::null(),
+            );
         }
     }
 

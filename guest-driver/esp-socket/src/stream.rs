@@ -174,7 +174,10 @@ impl Stream {
                 continue;
             }
             let left = deadline.map(|deadline| deadline.nanos_since(time));
-            if let Err(interrupted) = self.host.sleep(seen, &[self.id], &mut Vec::new(), left, std::ptr::null()) {
+            if let Err(interrupted) = self
+                .host
+                .sleep(seen, &[self.id], &mut Vec::new(), left, std::ptr::null())
+            {
                 if let Some(result) = self.host.run(&mut attempt) {
                     return result;
                 }
