@@ -80,6 +80,39 @@ pub unsafe fn by_esp(fd: RawFd, to: *const sockaddr, len: socklen_t) -> Way {
     }
 }
 
+/// Connects to an Ethernet address, by ESP alone. Neither side knows an IP address of the other then.
+///
+/// # Errors
+/// `EISCONN`, `ENODEV` for an interface without ESP, `ECONNREFUSED` if nobody listens there by ESP, or answers.
+pub fn by_mac(fd: RawFd, interface: u32, mac: MacAddr, port: u16) -> Result<(), Errno> {
+    if !is_fresh(fd) {
+        return Err(Errno(if table::is_known(fd) {
+            libc::EISCONN
+        } else {
+            libc::EINVAL
+        }));
+    }
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: the name has the room that the C library wants.
+    if unsafe { libc::if_indextoname(interface, name.as_mut_ptr()) }.is_null() {
+        return Err(Errno(libc::ENODEV));
+    }
+    // SAFETY: the C library wrote a string.
+    let name = unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) }.to_string_lossy();
+    let link = links::link(&name).ok_or(Errno(libc::ENODEV))?;
+    let host = link.host().map_err(|_| Errno(libc::ENODEV))?;
+    let own = links::own_addresses()
+        .into_iter()
+        .find(|(of, ip)| *of == name && ip.is_ipv4());
+    let unknown = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+    let route = Route {
+        link,
+        mac,
+        own: own.map_or(unknown, |(_, ip)| ip),
+    };
+    handshake(fd, &host, &route, SocketAddr::new(unknown, port)).unwrap_or(Err(Errno(libc::ECONNREFUSED)))
+}
+
 /// TCP takes over, unless the user wants no such thing.
 fn fall_back() -> Way {
     counters::count(Count::FallBacks);
@@ -181,6 +214,7 @@ fn handshake(fd: RawFd, host: &Arc<Host>, route: &Route, to: SocketAddr) -> Opti
 fn await_connected(host: &Host, id: ConnectionId) -> bool {
     let begin = now();
     loop {
+        let seen = host.changes();
         let (is_connected, is_ended) = host.run(|state, _| {
             let connection = state.connection(id);
             (connection.is_connected, connection.is_ended)
@@ -191,6 +225,7 @@ fn await_connected(host: &Host, id: ConnectionId) -> bool {
         }
         // A signal does not end it: it takes microseconds.
         let _ = host.sleep(
+            seen,
             &[id],
             &mut Vec::new(),
             Some(HANDSHAKE_LIMIT_NS - waited),

@@ -11,6 +11,7 @@
 
 mod address;
 mod background;
+mod c_interface;
 pub mod calls;
 pub mod connect;
 pub mod counters;

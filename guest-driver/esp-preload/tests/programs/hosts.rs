@@ -108,7 +108,8 @@ impl Running {
             }
             thread::sleep(Duration::from_millis(5));
         };
-        let bytes = |thread: Option<thread::JoinHandle<Vec<u8>>>| thread.map_or_else(Vec::new, |one| one.join().unwrap());
+        let bytes =
+            |thread: Option<thread::JoinHandle<Vec<u8>>>| thread.map_or_else(Vec::new, |one| one.join().unwrap());
         let output = Output {
             status,
             stdout: bytes(out),
@@ -191,7 +192,10 @@ impl Hosts {
         let begin = Instant::now();
         for host in [Left, Right] {
             // What is sent before is lost without an error.
-            while !hosts.must(host, &["ip", "-o", "link", "show", "dev", hosts.interface(host)]).contains(" state UP ") {
+            while !hosts
+                .must(host, &["ip", "-o", "link", "show", "dev", hosts.interface(host)])
+                .contains(" state UP ")
+            {
                 assert!(begin.elapsed() < LIMIT, "the cable carries nothing");
             }
         }
@@ -210,13 +214,20 @@ impl Hosts {
             panic!("a host has one authority: {}", old.what);
         }
         // A file that an earlier one left is replaced when the new one serves.
-        let age = |name: &String| fs::metadata(self.dir().join(name)).and_then(|file| file.modified()).ok();
+        let age = |name: &String| {
+            fs::metadata(self.dir().join(name))
+                .and_then(|file| file.modified())
+                .ok()
+        };
         let before: Vec<_> = sockets().into_iter().map(|name| (age(&name), name)).collect();
         let mut command = self.command(host);
         command.arg(omxd()).arg(interface).stderr(Stdio::null());
         let daemon = Running::start(command);
         let begin = Instant::now();
-        while sockets().into_iter().all(|name| before.contains(&(age(&name), name.clone()))) {
+        while sockets()
+            .into_iter()
+            .all(|name| before.contains(&(age(&name), name.clone())))
+        {
             assert!(begin.elapsed() < LIMIT, "omxd does not start");
             thread::sleep(Duration::from_millis(5));
         }
