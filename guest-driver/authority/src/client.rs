@@ -20,6 +20,7 @@ use netif::{
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     net::{Shutdown, shutdown},
     process::{Pid, getpid},
 };
@@ -248,6 +249,37 @@ impl Session {
             self.owed.fetch_add(1, Ordering::Relaxed);
         }
         answer
+    }
+
+    /// Makes a request whose answer may take long, and gives up when `stop` is readable: `None`.
+    pub(crate) fn request_or_stop(
+        &self,
+        request: &Request,
+        limit: Duration,
+        stop: BorrowedFd<'_>,
+    ) -> Result<Option<Reply>, OmxdError> {
+        self.catch_up(ANSWER_LIMIT)?;
+        protocol::send(self.socket.as_fd(), request, &[])?;
+        // The next request takes an answer that nobody waits for any more.
+        self.owed.fetch_add(1, Ordering::Relaxed);
+        let mut fds = [
+            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+        ];
+        let left = Timespec::try_from(limit).ok();
+        match poll(&mut fds, left.as_ref()) {
+            Ok(0) => Err(OmxdError::Late),
+            Ok(_) if fds[0].revents().is_empty() => Ok(None),
+            Ok(_) => {
+                self.owed.fetch_sub(1, Ordering::Relaxed);
+                match reach::hear(self.socket.as_fd(), ANSWER_LIMIT)?.0 {
+                    Reply::Refused { reason, sentence } => Err(OmxdError::Refused { reason, sentence }),
+                    reply => Ok(Some(reply)),
+                }
+            }
+            Err(Errno::INTR) => Ok(None),
+            Err(error) => Err(OmxdError::io("wait for omxd")(error)),
+        }
     }
 
     /// Makes a request for a caller that cannot wait.

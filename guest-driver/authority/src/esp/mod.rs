@@ -27,7 +27,7 @@ mod protocol;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     ops::RangeInclusive,
-    os::fd::OwnedFd,
+    os::fd::{BorrowedFd, OwnedFd},
     time::Duration,
 };
 
@@ -276,16 +276,19 @@ impl Session {
         }
     }
 
-    /// Sends an EDP ping and waits for the answer, `limit` at most, a minute at most; `None`: there was none.
+    /// Sends an EDP ping and waits for the answer, `limit` at most, a minute at most; `None`: there was none, or `stop` became readable
+    /// or a signal came before.
     ///
     /// # Errors
     /// [`OmxdError::Refused`]: by [`crate::Refusal::NoPeer`] for this interface's own address, by [`crate::Refusal::NoEsp`];
     /// [`OmxdError::Gone`].
-    pub fn ping_esp(&self, to: EspTarget, limit: Duration) -> Result<Option<EspPong>, OmxdError> {
+    pub fn ping_esp(&self, to: EspTarget, limit: Duration, stop: BorrowedFd<'_>) -> Result<Option<EspPong>, OmxdError> {
         let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-        match self.ask_esp(EspRequest::Ping { to, limit_ms }, limit.saturating_add(ANSWER_LIMIT))? {
-            (EspReply::Pong(pong), _) => Ok(pong),
-            _ => Err(OmxdError::Protocol),
+        let request = Request::Esp(EspRequest::Ping { to, limit_ms });
+        match self.request_or_stop(&request, limit.saturating_add(ANSWER_LIMIT), stop)? {
+            Some(Reply::Esp(EspReply::Pong(pong))) => Ok(pong),
+            None => Ok(None),
+            Some(_) => Err(OmxdError::Protocol),
         }
     }
 
