@@ -181,6 +181,7 @@ fn handshake(fd: RawFd, host: &Arc<Host>, route: &Route, to: SocketAddr) -> Opti
 fn await_connected(host: &Host, id: ConnectionId) -> bool {
     let begin = now();
     loop {
+        let seen = host.changes();
         let (is_connected, is_ended) = host.run(|state, _| {
             let connection = state.connection(id);
             (connection.is_connected, connection.is_ended)
@@ -190,8 +191,7 @@ fn await_connected(host: &Host, id: ConnectionId) -> bool {
             return is_connected && !is_ended;
         }
         // A signal does not end it: it takes microseconds.
-        let _ = host.sleep(
-            &[id],
+        let _ = host.sleep(seen, &[id],
             &mut Vec::new(),
             Some(HANDSHAKE_LIMIT_NS - waited),
             std::ptr::null(),

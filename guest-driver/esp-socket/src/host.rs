@@ -71,6 +71,8 @@ pub struct Host {
     state: Mutex<State>,
     /// Threads of the program that sleep on the port.
     pub(crate) serving: AtomicU32,
+    /// Events of connections so far.
+    changes: Arc<AtomicU64>,
     /// Calls so far.
     pub(crate) activity: AtomicU64,
     /// The thread in the background sleeps without a limit of its own.
@@ -94,6 +96,7 @@ pub(crate) struct State {
     /// Frames of `frames` that are to be sent: from, to.
     unsent: (usize, usize),
     pub(crate) connections: HashMap<ConnectionId, Connection>,
+    changes: Arc<AtomicU64>,
     leader: Option<Arc<Waiter>>,
     followers: Vec<Arc<Waiter>>,
     /// The interface is gone or switched off.
@@ -231,6 +234,7 @@ impl State {
     }
 
     fn note(&mut self, event: Event) {
+        self.changes.fetch_add(1, Ordering::Release);
         let (id, error, more) = match event {
             Event::Connected(id) => {
                 let connection = self.connection(id);
@@ -336,7 +340,9 @@ impl Host {
         own_fds::protect(packet_fd);
         let ports = ports_of(parts.block);
         let interface_index = parts.interface.index.cast_unsigned();
+        let changes = Arc::new(AtomicU64::new(0));
         let host = Arc::new(Self {
+            changes: changes.clone(),
             interface: parts.interface,
             packet_fd,
             state: Mutex::new(State {
@@ -346,6 +352,7 @@ impl Host {
                 lengths: [0; BATCH_FRAMES],
                 unsent: (0, 0),
                 connections: HashMap::new(),
+                changes,
                 leader: None,
                 followers: Vec::new(),
                 is_down: false,
@@ -412,13 +419,14 @@ impl Host {
     pub(crate) fn await_settled(&self, id: ConnectionId) {
         let begin = now();
         loop {
+            let seen = self.changes();
             let is_settled = self.run(|state, _| state.connection(id).is_settled || state.connection(id).is_ended);
             let waited = now().nanos_since(begin);
             if is_settled || waited >= SETTLE_LIMIT_NS {
                 return;
             }
             // A signal only makes it look once more.
-            let _ = self.sleep(&[id], &mut Vec::new(), Some(SETTLE_LIMIT_NS - waited), std::ptr::null());
+            let _ = self.sleep(seen, &[id], &mut Vec::new(), Some(SETTLE_LIMIT_NS - waited), std::ptr::null());
         }
     }
 
@@ -454,13 +462,14 @@ impl Host {
     /// Waits until what the program sent is acknowledged, on connections that it closed too.
     pub(crate) fn deliver(&self, deadline: Time) {
         loop {
+            let seen = self.changes();
             let (is_done, time) = self.run(|state, now| (state.engine.is_delivered(), now));
             if is_done || time >= deadline {
                 return;
             }
             let left = deadline.nanos_since(time);
             // A signal only makes it look once more.
-            let _ = self.sleep(&[], &mut Vec::new(), Some(left.min(DELIVERY_LOOK_NS)), std::ptr::null());
+            let _ = self.sleep(seen, &[], &mut Vec::new(), Some(left.min(DELIVERY_LOOK_NS)), std::ptr::null());
         }
     }
 
@@ -533,13 +542,20 @@ impl Host {
         }
     }
 
-    /// Sleeps until a frame comes, something happens to one of `ids`, one of `fds` is ready, or `limit_ns` are over. Things may have
-    /// happened before: the caller looks again. With `ready` nothing is waited for.
+    /// Returns a number that another one follows when something happens to a connection: for [`sleep`](Self::sleep).
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until a frame comes, something happens to one of `ids`, one of `fds` is ready, or `limit_ns` are over; not at all if
+    /// anything happened since [`changes`](Self::changes) was `seen`, which is read before the caller looks whether it has to wait.
     ///
     /// # Errors
     /// `EINTR` after a signal.
     pub(crate) fn sleep(
         &self,
+        seen: u64,
         ids: &[ConnectionId],
         fds: &mut Vec<pollfd>,
         limit_ns: Option<u64>,
@@ -552,7 +568,7 @@ impl Host {
         let now = now();
         let may_sleep = state.arm();
         let due = state.engine.poll_timeout().map(|at| at.nanos_since(now));
-        if !may_sleep || due == Some(0) {
+        if !may_sleep || due == Some(0) || self.changes() != seen {
             return Ok(());
         }
         for id in ids {

@@ -214,6 +214,7 @@ struct Turn {
 impl Keeper<'_> {
     fn serve(&mut self) {
         loop {
+            let seen = self.host.changes();
             let turn = self.turn();
             if turn.is_over {
                 return;
@@ -237,7 +238,7 @@ impl Keeper<'_> {
                 });
             }
             // Signals end the keeper or mean nothing.
-            let _ = self.host.sleep(&[self.id], &mut fds, None, ptr::null());
+            let _ = self.host.sleep(seen, &[self.id], &mut fds, None, ptr::null());
         }
     }
 

@@ -130,7 +130,7 @@ impl<'a> Poll<'a> {
     }
 
     /// Sleeps until something may be ready.
-    fn sleep(&mut self, limit_ns: Option<u64>, mask: *const sigset_t) -> Result<(), Errno> {
+    fn sleep(&mut self, seen: u64, limit_ns: Option<u64>, mask: *const sigset_t) -> Result<(), Errno> {
         let Some(host) = self.hosts.first().cloned() else {
             return Ok(());
         };
@@ -145,7 +145,7 @@ impl<'a> Poll<'a> {
             events: libc::POLLIN,
             revents: 0,
         }));
-        host.sleep(&ids, &mut fds, limit_ns, mask)
+        host.sleep(seen, &ids, &mut fds, limit_ns, mask)
     }
 
     fn run(&mut self, limit_ns: Option<u64>, mask: *const sigset_t) -> Result<c_int, Errno> {
@@ -153,6 +153,7 @@ impl<'a> Poll<'a> {
         let spin_ns = self.hosts.first().map_or(0, |host| host.spin_ns());
         let mut ask_kernel = true;
         loop {
+            let seen = self.hosts.first().map_or(0, |host| host.changes());
             let mut ready = self.look(ask_kernel, mask)?;
             if ready > 0 && !ask_kernel {
                 ready = self.look(true, mask)?;
@@ -167,7 +168,7 @@ impl<'a> Poll<'a> {
             }
             ask_kernel = true;
             let left = limit_ns.map(|limit| limit - waited);
-            if let Err(interrupted) = self.sleep(left, mask) {
+            if let Err(interrupted) = self.sleep(seen, left, mask) {
                 return match self.look(true, mask)? {
                     0 => Err(interrupted),
                     ready => Ok(ready as c_int),

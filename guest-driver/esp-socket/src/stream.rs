@@ -158,6 +158,7 @@ impl Stream {
         let spin_ns = self.host.spin_ns();
         loop {
             hint::spin_loop();
+            let seen = self.host.changes();
             if let Some(result) = self.host.run(&mut attempt) {
                 return result;
             }
@@ -173,7 +174,7 @@ impl Stream {
                 continue;
             }
             let left = deadline.map(|deadline| deadline.nanos_since(time));
-            if let Err(interrupted) = self.host.sleep(&[self.id], &mut Vec::new(), left, std::ptr::null()) {
+            if let Err(interrupted) = self.host.sleep(seen, &[self.id], &mut Vec::new(), left, std::ptr::null()) {
                 if let Some(result) = self.host.run(&mut attempt) {
                     return result;
                 }
