@@ -30,7 +30,7 @@ pub use direct::{DirectLimit, next_word};
 pub use error::OmxdError;
 pub use fd_quarantine::{First, QuarantinedSocket, first};
 pub use lock::own_file;
-pub use paths::Place;
+pub use paths::{Place, run_dir};
 pub use protocol::{BoardStatus, OpenEndpoint, RAW_ENDPOINT, Refusal};
 pub use reach::{START_LIMIT, group_in_force, replace_on_demand};
 pub use set_up::forget_killed;

@@ -4,12 +4,20 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use crate::{OmxdError, settings::path_variable};
 
 /// Authorities are found here unless `OMX_RUN_DIR` says otherwise.
 const RUN_DIR: &str = "/run/omx";
+
+/// Returns the folder of authorities. It is looked up once: some servers clear their environment when they have started, and a library
+/// in them is to find the same authorities as before.
+pub fn run_dir() -> &'static PathBuf {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| path_variable("OMX_RUN_DIR").unwrap_or_else(|| PathBuf::from(RUN_DIR)))
+}
 
 /// The files of one interface's authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +37,7 @@ impl Place {
             .map_err(OmxdError::io("find out the network namespace"))?
             .ino();
         Ok(Self {
-            dir: path_variable("OMX_RUN_DIR").unwrap_or_else(|| PathBuf::from(RUN_DIR)),
+            dir: run_dir().clone(),
             namespace,
             base: Self::base_of(namespace, interface_index),
         })

@@ -76,6 +76,14 @@ pub(crate) fn guarded<T: Failed>(body: impl FnOnce() -> Result<T, Errno>) -> T {
     value
 }
 
+/// Does something beside a call; a panic ends here, and the call goes on.
+pub(crate) fn aside(act: impl FnOnce()) {
+    let _: i32 = guarded(|| {
+        act();
+        Ok(0)
+    });
+}
+
 /// Defines functions that take the place of those of the C library. `real` is the latter; the body says what is done instead, or
 /// `None` for a descriptor that is none of ours.
 macro_rules! functions {

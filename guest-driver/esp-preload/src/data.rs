@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use esp_socket::{calls, table};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use crate::boundary::{functions, guarded};
+use crate::boundary::{aside, functions, guarded};
 
 const fn part(base: *mut c_void, len: size_t) -> iovec {
     iovec {
@@ -130,7 +130,7 @@ functions! {
             Some(stream) => guarded(|| unsafe { calls::send_message(&stream, message, flags) }),
             None => {
                 // SAFETY: the caller's promise.
-                unsafe { calls::before_passing(message) };
+                aside(|| unsafe { calls::before_passing(message) });
                 real()
             }
         };

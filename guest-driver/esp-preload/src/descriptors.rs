@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_ulong};
 
 use esp_socket::{Errno, descriptors, own_fds, table};
 
-use crate::boundary::{functions, guarded};
+use crate::boundary::{aside, functions, guarded};
 
 functions! {
     /// `close(2)`.
@@ -14,9 +14,8 @@ functions! {
         }
         let closing = descriptors::before_close(fd);
         let result = real();
-        guarded(|| {
+        aside(|| {
             descriptors::after_close(closing);
-            Ok(0)
         });
         result
     };
@@ -24,7 +23,7 @@ functions! {
     /// `dup(2)`.
     fn dup(fd: c_int) -> c_int = |real| if table::is_known(fd) => {
         let copy = real();
-        descriptors::copied(fd, copy);
+        aside(|| descriptors::copied(fd, copy));
         copy
     };
 
@@ -47,14 +46,14 @@ functions! {
     /// `fcntl(2)`; the third argument, where there is one, is in a register.
     fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int = |real| if table::is_known(fd) => {
         let result = real();
-        descriptors::controlled(fd, command, argument, result);
+        aside(|| descriptors::controlled(fd, command, argument, result));
         result
     };
 
     /// `fcntl(2)`.
     fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int = |real| if table::is_known(fd) => {
         let result = real();
-        descriptors::controlled(fd, command, argument, result);
+        aside(|| descriptors::controlled(fd, command, argument, result));
         result
     };
 

@@ -4,47 +4,49 @@ use std::ffi::{c_char, c_int};
 
 use esp_socket::{exec, processes};
 
-use crate::boundary::{functions, guarded};
+use crate::boundary::{aside, functions};
 
 functions! {
     /// `fork(2)`.
     fn fork() -> c_int = |real| if esp_socket::is_in_use() => {
-        processes::before_fork();
+        aside(processes::before_fork);
         let child = real();
-        processes::after_fork(child);
+        aside(|| processes::after_fork(child));
         child
     };
 
     /// `execve(2)`.
-    fn execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int = |real|
+    fn execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int = |_real|
     if esp_socket::is_in_use() => {
         // SAFETY: the caller's promise.
-        let environment = unsafe { exec::prepare(environment) };
-        replaced(path, arguments, environment.pointer())
+        let prepared = prepared(|| unsafe { exec::prepare(environment) });
+        let environment = prepared.as_ref().map_or(environment, exec::Environment::pointer);
+        // SAFETY: the caller promises as much as the kernel asks.
+        unsafe { libc::syscall(libc::SYS_execve, path, arguments, environment) as c_int }
     };
 
     /// `_exit(2)`.
     fn _exit(status: c_int) -> c_int = |real| if true => {
-        guarded(|| {
+        aside(|| {
             processes::finish();
-            Ok(0)
         });
         real()
     };
 
     /// `_Exit(3)`.
     fn _Exit(status: c_int) -> c_int = |real| if true => {
-        guarded(|| {
+        aside(|| {
             processes::finish();
-            Ok(0)
         });
         real()
     };
 }
 
-fn replaced(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
-    // SAFETY: the caller of `execve` promises as much as the kernel asks.
-    unsafe { libc::syscall(libc::SYS_execve, path, arguments, environment) as c_int }
+/// Returns the environment of the next program; `None` after a fault, in which case it stays what it was.
+fn prepared(prepare: impl FnOnce() -> exec::Environment) -> Option<exec::Environment> {
+    let mut prepared = None;
+    aside(|| prepared = Some(prepare()));
+    prepared
 }
 
 unsafe extern "C" {
@@ -76,10 +78,11 @@ functions! {
     fn execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int = |real|
     if esp_socket::is_in_use() => {
         // SAFETY: the caller's promise.
-        let prepared = unsafe { exec::prepare(environment) };
-        let _ = real;
-        // SAFETY: as above.
-        unsafe { exec::search(file, arguments, prepared.pointer()) }
+        match prepared(|| unsafe { exec::prepare(environment) }) {
+            // SAFETY: as above.
+            Some(prepared) => unsafe { exec::search(file, arguments, prepared.pointer()) },
+            None => real(),
+        }
     };
 }
 

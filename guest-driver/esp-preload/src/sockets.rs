@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use esp_socket::{calls, connect, listener, options, table};
 use libc::{sockaddr, socklen_t};
 
-use crate::boundary::{functions, guarded};
+use crate::boundary::{aside, functions, guarded};
 
 functions! {
     /// `connect(2)`.
@@ -20,9 +20,8 @@ functions! {
     fn listen(fd: c_int, backlog: c_int) -> c_int = |real| if true => {
         let result = real();
         if result == 0 {
-            guarded(|| {
+            aside(|| {
                 listener::announce(fd);
-                Ok(0)
             });
         }
         result

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use esp_socket::{epoll_set, polls, table};
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
-use crate::boundary::{functions, guarded};
+use crate::boundary::{aside, functions, guarded};
 
 /// The limit of a call in nanoseconds; `None`: for ever.
 fn limit_ms(limit: c_int) -> Option<u64> {
@@ -49,16 +49,14 @@ functions! {
 
     /// `epoll_ctl(2)`.
     fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int = |real| if true => {
-        guarded(|| {
+        aside(|| {
             epoll_set::before_control(set, operation, fd);
-            Ok(0)
         });
         let result = real();
         if result == 0 {
-            guarded(|| {
+            aside(|| {
                 // SAFETY: the caller's promise.
                 unsafe { epoll_set::after_control(set, operation, fd, event) };
-                Ok(0)
             });
         }
         result

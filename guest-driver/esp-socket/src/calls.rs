@@ -48,10 +48,15 @@ fn total(parts: &[iovec]) -> Result<usize, Errno> {
     let sum = sum
         .filter(|sum| isize::try_from(*sum).is_ok())
         .ok_or(Errno(libc::EINVAL))?;
+    Ok(sum)
+}
+
+/// Refuses parts that are nowhere.
+fn check_places(parts: &[iovec]) -> Result<(), Errno> {
     if parts.iter().any(|part| part.iov_base.is_null() && part.iov_len > 0) {
         return Err(Errno(libc::EFAULT));
     }
-    Ok(sum)
+    Ok(())
 }
 
 /// One call that receives.
@@ -110,7 +115,7 @@ impl Receive<'_> {
             if len == 0 {
                 continue;
             }
-            // SAFETY: the program's part, of which `total` checked that it is not null. Its bytes are only written to.
+            // SAFETY: the program's part, of which `check_places` checked that it is not null. Its bytes are only written to.
             let room = unsafe { slice::from_raw_parts_mut(part.iov_base.cast::<u8>().add(begin), len) };
             let Ok(now_copied) = state.engine.peek(id, copied, room) else {
                 break;
@@ -145,6 +150,9 @@ pub unsafe fn receive(stream: &Stream, parts: &[iovec], flags: c_int) -> Result<
     let len = total(parts)?;
     if len == 0 {
         return Ok(0);
+    }
+    if flags & libc::MSG_TRUNC == 0 {
+        check_places(parts)?;
     }
     let mut call = Receive {
         stream,
@@ -277,7 +285,7 @@ impl Send<'_> {
             if len == 0 {
                 continue;
             }
-            // SAFETY: the program's part, of which `total` checked that it is not null.
+            // SAFETY: the program's part, of which `check_places` checked that it is not null.
             let bytes = unsafe { slice::from_raw_parts(part.iov_base.cast::<u8>().add(begin), len) };
             let is_last = self.done + len == self.len;
             match state.engine.send(id, bytes, self.push && is_last, now) {
@@ -314,6 +322,7 @@ pub unsafe fn send(stream: &Stream, parts: &[iovec], flags: c_int) -> Result<isi
     if flags & libc::MSG_OOB != 0 {
         return Err(Errno(libc::EOPNOTSUPP));
     }
+    check_places(parts)?;
     let mut call = Send {
         stream,
         parts,

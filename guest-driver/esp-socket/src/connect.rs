@@ -83,7 +83,7 @@ pub unsafe fn by_esp(fd: RawFd, to: *const sockaddr, len: socklen_t) -> Way {
 /// TCP takes over, unless the user wants no such thing.
 fn fall_back() -> Way {
     counters::count(Count::FallBacks);
-    if settings::never_falls_back() {
+    if settings::get().never_falls_back {
         return Way::Esp(Err(Errno(libc::ENETUNREACH)));
     }
     Way::Tcp

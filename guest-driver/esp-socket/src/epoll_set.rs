@@ -142,8 +142,12 @@ impl EpollSet {
             let dues: Vec<_> = hosts.iter().map(|host| host.serve_once()).collect();
             // SAFETY: the caller's promise.
             let ready = unsafe { take(set, events, count, Some(0), mask) }?;
-            if ready != 0 || limit_ns == Some(0) {
-                return Ok(ready.max(0));
+            if ready > 0 || ready == 0 && limit_ns == Some(0) {
+                return Ok(ready);
+            }
+            if ready < 0 {
+                // A frame has come meanwhile.
+                continue;
             }
             let waited = now().nanos_since(begin);
             if limit_ns.is_some_and(|limit| limit <= waited) {

@@ -14,6 +14,7 @@ use crate::{
     address::RawAddress,
     descriptors, keeper,
     passed::Passed,
+    settings,
     table::{self, Entry},
 };
 
@@ -95,8 +96,9 @@ fn describe(fd: RawFd, passed: &Passed) -> Option<String> {
     Some(format!("{fd}={own}={peer}={family}"))
 }
 
-/// In a new program: notes which descriptors a keeper serves.
+/// In a new program: reads the settings, and notes which descriptors a keeper serves.
 pub fn take_up() {
+    settings::get();
     let Some(list) = std::env::var_os(VARIABLE) else {
         return;
     };

@@ -16,7 +16,7 @@ use std::{
     time::Instant,
 };
 
-use esp::{Address, Config, ConnectionId, Engine, Event, Handover, Options, wire::Names};
+use esp::{Address, Config, ConnectionId, Engine, Event, Handover, Options, Reason, wire::Names};
 use ether::{EtherType, MacAddr, Time};
 use libc::{pollfd, sigset_t};
 use netif::{AfPacket, Interest, Interface, Netif, Wake};
@@ -35,6 +35,8 @@ use crate::{
 const BATCH_FRAMES: usize = 32;
 /// The interval in which the end of a process looks whether its last bytes were acknowledged.
 const DELIVERY_LOOK_NS: u64 = 5_000_000;
+/// So long a process waits for a peer to learn a connection's port.
+const SETTLE_LIMIT_NS: u64 = 2_000_000_000;
 /// The pause after which a full port is tried again.
 const UNSENT_PAUSE_NS: u64 = 50_000;
 /// The pause after which a port is tried again whose interface is switched off.
@@ -97,6 +99,8 @@ pub(crate) struct Connection {
     pub(crate) waiters: Vec<Arc<Waiter>>,
     pub(crate) mirror: Option<Mirror>,
     pub(crate) is_connected: bool,
+    /// The peer knows the port at which it is now.
+    pub(crate) is_settled: bool,
     /// Why it ended, until a call returns it.
     pub(crate) error: Option<Errno>,
     /// The peer will send nothing more, or the connection is over.
@@ -206,7 +210,8 @@ impl State {
     fn note(&mut self, event: Event) {
         let (id, error, more) = match event {
             Event::Connected(id) => {
-                self.connection(id).is_connected = true;
+                let connection = self.connection(id);
+                (connection.is_connected, connection.is_settled) = (true, true);
                 (id, None, false)
             }
             Event::Readable(id) => (id, None, true),
@@ -217,11 +222,17 @@ impl State {
             }
             Event::Closed { id, reason } => {
                 let connection = self.connection(id);
+                // A peer that had finished takes nothing more: TCP calls that a broken pipe.
+                let is_broken = connection.is_over && reason == Reason::Reset;
                 connection.is_over = true;
                 connection.is_ended = true;
-                (id, Some(Errno(reason.errno())).filter(|error| error.0 != 0), false)
+                (id, Some(Errno(if is_broken { libc::EPIPE } else { reason.errno() })).filter(|error| error.0 != 0), false)
             }
-            Event::Settled(_) | Event::Incoming { .. } => return,
+            Event::Settled(id) => {
+                self.connection(id).is_settled = true;
+                (id, None, false)
+            }
+            Event::Incoming { .. } => return,
         };
         let connection = self.connection(id);
         if error.is_some() {
@@ -317,7 +328,7 @@ impl Host {
                 next_port: (crate::random() as u16) % BLOCK_PORTS,
                 send_len,
             }),
-            spin_ns: settings::spin_ns(),
+            spin_ns: settings::get().spin_ns,
             serving: AtomicU32::new(0),
             activity: AtomicU64::new(0),
             resting: AtomicBool::new(false),
@@ -371,8 +382,24 @@ impl Host {
         })
     }
 
+    /// Waits until the peer knows the port at which a connection is. A connection must not move twice before: the peer finds it by the
+    /// port that it knows.
+    pub(crate) fn await_settled(&self, id: ConnectionId) {
+        let begin = now();
+        loop {
+            let is_settled = self.run(|state, _| state.connection(id).is_settled || state.connection(id).is_ended);
+            let waited = now().nanos_since(begin);
+            if is_settled || waited >= SETTLE_LIMIT_NS {
+                return;
+            }
+            // A signal only makes it look once more.
+            let _ = self.sleep(&[id], &mut Vec::new(), Some(SETTLE_LIMIT_NS - waited), std::ptr::null());
+        }
+    }
+
     /// Takes a connection out of the engine, for another process; the pair that shows its state is as it was made.
     pub(crate) fn take_out(&self, id: ConnectionId) -> Option<Vec<u8>> {
+        self.await_settled(id);
         self.run(|state, now| {
             if let Some(mirror) = state.connection(id).mirror.take() {
                 mirror.clear();

@@ -8,7 +8,6 @@ use std::{
     fs::File,
     io::{Read, Seek, Write},
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    path::PathBuf,
     ptr,
     sync::{Arc, atomic::Ordering},
 };
@@ -23,6 +22,7 @@ use crate::{
     host::{Host, now},
     links, own_fds,
     passed::Passed,
+    settings,
     stream::Stream,
     system,
     table::{self, Entry},
@@ -32,9 +32,12 @@ use crate::{
 pub const PROGRAM_VARIABLE: &str = "ESP_RUN_PROGRAM";
 /// The argument by which that program becomes one; the interface follows.
 pub const ARGUMENT: &str = "--keep-connection";
-/// The keeper's descriptors: its end of the pair, and the connection.
+/// The keeper's descriptors: its end of the pair, the connection, and a pipe that it closes when it has the connection.
 const PAIR_FD: RawFd = 3;
 const HANDOVER_FD: RawFd = 4;
+const READY_FD: RawFd = 5;
+/// So long a program waits for its keeper, in nanoseconds.
+const READY_LIMIT_NS: u64 = 5_000_000_000;
 /// Bytes that are moved at a time.
 const MOVE_LEN: usize = 64 << 10;
 /// A pair's send buffer in bytes: the kernel's default, which a set of epoll may have changed.
@@ -67,19 +70,28 @@ fn start(stream: &Stream, handover: &[u8]) -> std::io::Result<()> {
     file.write_all(handover)?;
     file.rewind()?;
     let text = |text: &str| CString::new(text).map_err(|_| std::io::ErrorKind::InvalidInput);
-    let program = std::env::var_os(PROGRAM_VARIABLE).map_or_else(|| PathBuf::from("/usr/bin/esp-run"), PathBuf::from);
-    let program = text(&program.to_string_lossy())?;
+    let program = text(&settings::get().keeper.to_string_lossy())?;
     let arguments = [program.clone(), text(ARGUMENT)?, text(&stream.host.interface.name)?];
-    let variables: Vec<CString> = std::env::vars_os()
-        .filter(|(name, _)| name.to_string_lossy().starts_with("OMX_") || name.to_string_lossy().starts_with("ESP_"))
-        .filter_map(|(name, value)| text(&format!("{}={}", name.to_string_lossy(), value.to_string_lossy())).ok())
-        .collect();
-    spawn_apart(
-        &program,
-        &arguments,
-        &variables,
-        [stream.far.as_raw_fd(), file.as_raw_fd()],
-    )
+    let run_dir = weft_authority::run_dir().to_string_lossy();
+    let variables = [text(&format!("OMX_RUN_DIR={run_dir}"))?];
+    let (ready, its_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let fds = [stream.far.as_raw_fd(), file.as_raw_fd(), its_end.as_raw_fd()];
+    spawn_apart(&program, &arguments, &variables, fds)?;
+    drop(its_end);
+    // The peer sends to this process until the keeper has told it otherwise, and would be refused if this process ended before.
+    let mut fds = [pollfd {
+        fd: ready.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    let mut word = [0; 1];
+    let is_ready = matches!(system::poll(&mut fds, Some(READY_LIMIT_NS), ptr::null()), Ok(1))
+        && system::read(ready.as_raw_fd(), &mut word) == Ok(1);
+    if is_ready {
+        Ok(())
+    } else {
+        Err(std::io::ErrorKind::TimedOut.into())
+    }
 }
 
 /// Starts a program that is no child of this one, with two descriptors.
@@ -87,14 +99,17 @@ fn spawn_apart(
     program: &CString,
     arguments: &[CString],
     variables: &[CString],
-    fds: [RawFd; 2],
+    fds: [RawFd; 3],
 ) -> std::io::Result<()> {
     let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
         texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
     };
     let (arguments, variables) = (pointers(arguments), pointers(variables));
-    let high = own_fds::OwnFd::copy_of(fds[0]).ok_or_else(std::io::Error::last_os_error)?;
-    let high = [high.as_raw_fd(), fds[1]];
+    let mut copies = Vec::new();
+    for fd in fds {
+        copies.push(own_fds::OwnFd::copy_of(fd).ok_or_else(std::io::Error::last_os_error)?);
+    }
+    let high: Vec<RawFd> = copies.iter().map(AsRawFd::as_raw_fd).collect();
     // SAFETY: the child makes system calls alone, on memory of its own; it never returns.
     let child = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
     match child {
@@ -103,11 +118,11 @@ fn spawn_apart(
         0 => unsafe {
             libc::syscall(libc::SYS_setsid);
             if libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) == 0 {
-                // The copies have numbers above all that are closed here.
-                libc::syscall(libc::SYS_dup3, high[1], HANDOVER_FD + 100, libc::O_CLOEXEC);
+                // The copies have numbers above those.
                 libc::syscall(libc::SYS_dup3, high[0], PAIR_FD, 0);
-                libc::syscall(libc::SYS_dup3, HANDOVER_FD + 100, HANDOVER_FD, 0);
-                libc::syscall(libc::SYS_close_range, HANDOVER_FD + 1, u32::MAX, 0);
+                libc::syscall(libc::SYS_dup3, high[1], HANDOVER_FD, 0);
+                libc::syscall(libc::SYS_dup3, high[2], READY_FD, 0);
+                libc::syscall(libc::SYS_close_range, READY_FD + 1, u32::MAX, 0);
                 for fd in 0..3 {
                     let null = libc::syscall(libc::SYS_open, c"/dev/null".as_ptr(), libc::O_RDWR) as RawFd;
                     libc::syscall(libc::SYS_dup2, null, fd);
@@ -148,13 +163,18 @@ fn spawn_apart(
 /// # Errors
 /// When the descriptors are not those of a keeper, or there is no authority.
 pub fn run(interface: &str) -> Result<(), Box<dyn std::error::Error>> {
-    // SAFETY: whoever starts a keeper gives it these two.
-    let (pair, mut handover) = unsafe { (OwnedFd::from_raw_fd(PAIR_FD), File::from_raw_fd(HANDOVER_FD)) };
+    // SAFETY: whoever starts a keeper gives it these.
+    let (pair, mut handover, mut ready) = unsafe {
+        (OwnedFd::from_raw_fd(PAIR_FD), File::from_raw_fd(HANDOVER_FD), File::from_raw_fd(READY_FD))
+    };
     let mut bytes = Vec::new();
     handover.read_to_end(&mut bytes)?;
     let link = links::link(interface).ok_or("no authority speaks ESP on the interface")?;
     let host = link.host()?;
     let id = host.attach(&bytes).ok_or("the connection cannot be taken up")?;
+    host.await_settled(id);
+    ready.write_all(&[1])?;
+    drop(ready);
     Keeper {
         host: &host,
         id,

@@ -101,6 +101,7 @@ pub fn before_fork() {
                 // SAFETY: as above.
                 unsafe { (*shared).owner.store(std::process::id(), Ordering::Relaxed) };
             } else {
+                stream.host.await_settled(stream.id);
                 stream.host.run(|state, now| state.engine.freeze(stream.id, now).ok());
             }
         }

@@ -1,17 +1,34 @@
-//! Settings that users make by variables of the environment.
+//! Settings that users make by variables of the environment. They are read once, when the program starts: some servers clear their
+//! environment afterwards.
+
+use std::{env, path::PathBuf, sync::OnceLock};
+
+use crate::keeper::PROGRAM_VARIABLE;
 
 /// So long a thread that waits looks for frames before it sleeps, in nanoseconds: about four round trips over veth.
 const SPIN_NS: u64 = 50_000;
 
-/// Returns how long a thread that waits looks for frames before it sleeps (`ESP_SPIN_US`, in microseconds).
-pub(crate) fn spin_ns() -> u64 {
-    let wanted = std::env::var("ESP_SPIN_US").ok();
-    wanted
-        .and_then(|us| us.parse::<u64>().ok())
-        .map_or(SPIN_NS, |us| us.saturating_mul(1000))
+/// All settings.
+pub(crate) struct Settings {
+    /// How long a thread that waits looks for frames before it sleeps (`ESP_SPIN_US`, in microseconds).
+    pub(crate) spin_ns: u64,
+    /// A connection that cannot be made by ESP is an error (`ESP_FALLBACK=never`).
+    pub(crate) never_falls_back: bool,
+    /// The program that is a keeper.
+    pub(crate) keeper: PathBuf,
 }
 
-/// Whether a connection that cannot be made by ESP is an error (`ESP_FALLBACK=never`).
-pub(crate) fn never_falls_back() -> bool {
-    std::env::var_os("ESP_FALLBACK").is_some_and(|value| value == "never")
+/// Returns the settings.
+pub(crate) fn get() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get_or_init(|| {
+        let spin_us = env::var("ESP_SPIN_US").ok().and_then(|us| us.parse::<u64>().ok());
+        // Which authorities there are is a setting, too.
+        weft_authority::run_dir();
+        Settings {
+            spin_ns: spin_us.map_or(SPIN_NS, |us| us.saturating_mul(1000)),
+            never_falls_back: env::var_os("ESP_FALLBACK").is_some_and(|value| value == "never"),
+            keeper: env::var_os(PROGRAM_VARIABLE).map_or_else(|| PathBuf::from("/usr/bin/esp-run"), PathBuf::from),
+        }
+    })
 }

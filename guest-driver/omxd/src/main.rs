@@ -15,6 +15,7 @@ use std::{
 };
 
 use omxd::{Arguments, Daemon, DaemonOptions};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 use weft_authority::{NumberedInterface, OmxdError, Settings};
@@ -125,6 +126,7 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
         ),
         None => None,
     };
+    use_all_descriptors();
     let daemon = Daemon::new(options)?;
     if arguments.on_demand || arguments.background {
         say("ready");
@@ -132,6 +134,19 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
     }
     notify_service_manager();
     daemon.run(stop.as_fd())
+}
+
+/// Raises this process's own limit on descriptors as far as the system lets it: each connection, each listener of ESP and each
+/// connection that waits to be claimed needs one.
+fn use_all_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, all) {
+        tracing::debug!("descriptors stay limited to {:?}: {error}", limit.current);
+    }
 }
 
 /// Writes one line for the library that started this process, which may have ended.

@@ -191,10 +191,13 @@ static void nonblocking(void) {
         R(read(fd, block, 10));
         R(recv(fd, block, 10, MSG_WAITALL));
         long sum = 0, sent;
-        while ((sent = send(fd, block, sizeof block, 0)) > 0)
-            sum += sent;
+        do {
+            /* The peer may still be taking what was sent before. */
+            while ((sent = send(fd, block, sizeof block, 0)) > 0)
+                sum += sent;
+            need(errno == EAGAIN, "send");
+        } while (events_now(fd, POLLOUT));
         R(sent);
-        R(send(fd, block, 1, 0));
         R(events_now(fd, ALL_EVENTS));
         meet();
         await_events(fd, POLLOUT);

@@ -184,7 +184,7 @@ impl Daemon {
         let now = self.now();
         let Some(esp) = self.esp.on() else { return false };
         if is_ready {
-            esp.handle_news(now);
+            esp.handle_news();
         }
         let mut more = esp.handle_frames(now);
         esp.handle_time(now);

@@ -23,7 +23,7 @@ use super::{
     listeners::{Owner, Place},
     sessions::{Answered, Asking, system},
     socket_table,
-    tokens::{PORT_TOKENS_MAX, TOKENS_MAX, Token},
+    tokens::{PATIENT_MAX, PORT_TOKENS_MAX, TOKENS_MAX, Token},
 };
 
 /// An address without flow and scope, IPv4 as such.
@@ -174,7 +174,12 @@ impl Esp {
             .make(connection, place, names, owners, now)
             .and_then(|token| {
                 let data = Watched::Token(token.number).to_data();
-                epoll::add(&self.watch, token, data, epoll::EventFlags::RDHUP)
+                epoll::add(
+                    &self.watch,
+                    token,
+                    data,
+                    epoll::EventFlags::OUT | epoll::EventFlags::RDHUP,
+                )
             });
         match made {
             Ok(()) => self.counts.count(EspCounter::Tokens),
@@ -204,8 +209,22 @@ impl Esp {
         let _ = self.engine.abort(connection);
     }
 
+    /// Takes news of a token's TCP connection.
+    pub(super) fn token_news(&mut self, number: u64, news: epoll::EventFlags) {
+        if news.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+            return self.token_hung_up(number);
+        }
+        let address = self.tokens.numbered(number);
+        if let Some(token) = address.and_then(|address| self.tokens.get(address)) {
+            token.greet();
+            // From now on its end alone is news.
+            let data = Watched::Token(number).to_data();
+            let _ = epoll::modify(&self.watch, token, data, epoll::EventFlags::RDHUP);
+        }
+    }
+
     /// The TCP connection of a token is over: its listener was closed, or a program accepted and closed it.
-    pub(super) fn token_hung_up(&mut self, number: u64, _now: Time) {
+    fn token_hung_up(&mut self, number: u64) {
         let Some(token) = self
             .tokens
             .numbered(number)
@@ -220,13 +239,17 @@ impl Esp {
         }
     }
 
-    /// Resets connections that no program has claimed in time.
+    /// Resets connections that a program has accepted, or whose token was never taken by the kernel, and that were not claimed in time.
+    /// Those in a listener's queue wait on, as TCP's do, unless there are too many.
     pub(super) fn expire_tokens(&mut self, now: Time) {
         if self.tokens.due().is_none_or(|due| due > now) {
             return;
         }
+        let unaccepted = socket_table::unaccepted();
         for address in self.tokens.expired(now) {
-            if let Some(token) = self.tokens.remove(address) {
+            if unaccepted.contains(&address) && self.tokens.len() <= PATIENT_MAX {
+                self.tokens.extend(address, now);
+            } else if let Some(token) = self.tokens.remove(address) {
                 self.give_up(token.connection, EspCounter::TokenExpired);
             }
         }

@@ -366,17 +366,18 @@ impl Esp {
     }
 
     /// Takes the kernel's news of sockets and pipes, after [`AsFd::as_fd`] was readable.
-    pub(crate) fn handle_news(&mut self, now: Time) {
+    pub(crate) fn handle_news(&mut self) {
         let mut room = [MaybeUninit::uninit(); NEWS_PER_TURN];
         let Ok((news, _)) = epoll::wait(&self.watch, &mut room, Some(&rustix::event::Timespec::default())) else {
             return;
         };
-        let news: Vec<_> = news.iter().map(|event| Watched::of(event.data)).collect();
-        for watched in news {
-            match watched {
-                Watched::Port => self.read_port_error(),
+        for event in news {
+            let (flags, data) = (event.flags, event.data);
+            match Watched::of(data) {
+                Watched::Port if flags.contains(epoll::EventFlags::ERR) => self.read_port_error(),
+                Watched::Port => {}
                 Watched::Listener(id) => self.forget_listener(id),
-                Watched::Token(number) => self.token_hung_up(number, now),
+                Watched::Token(number) => self.token_news(number, flags),
             }
         }
     }

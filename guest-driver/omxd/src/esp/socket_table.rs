@@ -2,6 +2,7 @@
 //! announced or claims them.
 
 use std::{
+    collections::HashSet,
     fs::{self, File},
     io::{BufRead, BufReader},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -9,6 +10,9 @@ use std::{
 
 /// The state of a socket that listens, in the kernel's table.
 const LISTENS: &str = "0A";
+/// The states of one that is connected, and of one whose peer has closed.
+const IS_OPEN: &str = "01";
+const PEER_CLOSED: &str = "08";
 /// At most so many descriptors of a program are looked at.
 const DESCRIPTORS_MAX: usize = 65_536;
 
@@ -37,6 +41,26 @@ fn listening(address: SocketAddr) -> Vec<Socket> {
     // IPv6 addresses of an interface are listened at with its number, which the table does not have.
     let is_there = |socket: &Socket| (socket.address.ip(), socket.address.port()) == (address.ip(), address.port());
     sockets.filter(is_there).collect()
+}
+
+/// Lists the peers of connections that no program has accepted yet: the kernel gives a socket its inode when that happens.
+pub(super) fn unaccepted() -> HashSet<SocketAddr> {
+    let mut peers = HashSet::new();
+    for table in ["tcp", "tcp6"] {
+        let Ok(table) = File::open(format!("/proc/thread-self/net/{table}")) else {
+            continue;
+        };
+        let lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
+        peers.extend(lines.filter_map(|line| {
+            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+            let [_, _, peer, IS_OPEN | PEER_CLOSED, _, _, _, _, _, "0", ..] = fields[..] else {
+                return None;
+            };
+            let peer = address_of(peer)?;
+            Some(SocketAddr::new(peer.ip().to_canonical(), peer.port()))
+        }));
+    }
+    peers
 }
 
 /// Reads a line of the table: number, own address, peer, state, queues, timers, retransmissions, user, time-out, inode, …
@@ -89,7 +113,7 @@ fn has_one_of(pid: u32, sockets: &[Socket]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -107,6 +131,21 @@ mod tests {
             assert!(!may_listen(address, own + 1, 0), "{address}");
             drop(listener);
             assert!(!may_listen(address, own, pid), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_unaccepted_until_it_is_accepted() {
+        for address in ["127.0.0.1:0", "[::]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else {
+                continue;
+            };
+            let to = (Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
+            let connected = TcpStream::connect(to).unwrap();
+            let from = connected.local_addr().unwrap();
+            assert!(unaccepted().contains(&from), "{address}");
+            let _accepted = listener.accept().unwrap();
+            assert!(!unaccepted().contains(&from), "{address}");
         }
     }
 

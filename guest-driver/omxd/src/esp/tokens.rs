@@ -12,7 +12,7 @@ use esp::{ConnectionId, wire::Names};
 use ether::Time;
 use rustix::{
     io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, socket_with, sockopt},
+    net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, connect, getsockname, send, socket_with, sockopt},
 };
 use weft_authority::esp::TOKEN_LIMIT;
 
@@ -20,8 +20,14 @@ use super::listeners::{Owner, Place};
 
 /// Tokens in all.
 pub(super) const TOKENS_MAX: usize = 1024;
+/// Up to so many, those that no program has accepted wait for as long as that takes, as TCP's connections do.
+pub(super) const PATIENT_MAX: usize = TOKENS_MAX / 2;
 /// Tokens of one port.
 pub(super) const PORT_TOKENS_MAX: usize = 256;
+
+/// What a token sends. Where a listener's queue is full, the kernel may count a connection as established at this end alone, and tells
+/// the other end of it again only with bytes, which it repeats. No program reads them.
+const GREETING: &[u8] = b"ESP\n";
 
 /// An ESP connection that waits to be claimed.
 #[derive(Debug)]
@@ -35,6 +41,14 @@ pub(super) struct Token {
     pub(super) owners: Vec<Owner>,
     socket: OwnedFd,
     until: Time,
+}
+
+impl Token {
+    /// Sends what makes the kernel tell the listener's end of the connection for as long as it takes.
+    pub(super) fn greet(&self) {
+        // The kernel takes as much of a new connection; if that is over, there is other news of it.
+        let _ = send(&self.socket, GREETING, SendFlags::NOSIGNAL);
+    }
 }
 
 impl AsFd for Token {
@@ -109,6 +123,13 @@ impl Tokens {
     pub(super) fn expired(&self, now: Time) -> Vec<SocketAddr> {
         let over = self.by_address.iter().filter(|(_, token)| token.until <= now);
         over.map(|(address, _)| *address).collect()
+    }
+
+    /// Gives one more time, since its program has not accepted any connection so far.
+    pub(super) fn extend(&mut self, address: SocketAddr, now: Time) {
+        if let Some(token) = self.by_address.get_mut(&address) {
+            token.until = now.plus_nanos(TOKEN_LIMIT.as_nanos() as u64);
+        }
     }
 
     /// Returns when the first one's time is over.

@@ -11,6 +11,7 @@ mod data_socket;
 mod descriptors;
 mod direct;
 mod endings;
+mod esp;
 mod full;
 mod hung;
 mod liar;

@@ -1,0 +1,116 @@
+//! Wire ports: which frames a program gets, and how many ports it may have.
+
+use std::time::{Duration, Instant};
+
+use esp::wire::{Body, Header, Kind, Moved, Ping, Question, Ranges, ResetCode};
+use netif::{AfPacket, Interest, Netif};
+use weft_authority::{
+    OmxdError, Refusal,
+    esp::{REPORT_LEN, SESSION_BLOCKS_MAX},
+};
+
+use super::rig::on_stage;
+
+/// The kinds of frames that come to a port, which all were sent before this.
+fn kinds(port: &mut AfPacket, last: u32) -> Vec<u8> {
+    let mut kinds = Vec::new();
+    let begin = Instant::now();
+    while begin.elapsed() < crate::rig::LIMIT {
+        while let Some(frame) = port.poll_receive().unwrap() {
+            if frame[19..23] == last.to_be_bytes() {
+                return kinds;
+            }
+            kinds.push(frame[14] >> 4);
+        }
+        let soon = Instant::now() + Duration::from_millis(10);
+        port.wait(Interest::Receive, soon, None).unwrap();
+    }
+    panic!("the last frame does not come");
+}
+
+#[test]
+fn a_program_gets_the_frames_of_its_own_ports_alone_and_no_syns_nor_pings() {
+    on_stage(
+        "esp::blocks::a_program_gets_the_frames_of_its_own_ports_alone_and_no_syns_nor_pings",
+        |stage| {
+            let sessions = [stage.session(), stage.session()];
+            let mut ports = sessions.each_ref().map(|session| session.open_esp().unwrap().port);
+            assert_ne!(ports[0].block, ports[1].block);
+            for at in 0..2 {
+                let (first, last) = (*ports[at].ports.start(), *ports[at].ports.end());
+                for to in [first, last, first - 1, last.wrapping_add(1), 80] {
+                    let header = Header {
+                        ack: Some(1),
+                        window: Some(1),
+                        ..Header::new(9, to)
+                    };
+                    let bare = Header {
+                        ack: Some(1),
+                        ..Header::new(9, to)
+                    };
+                    let moved = Moved {
+                        old_port: 9,
+                        instance: 9,
+                    };
+                    stage.send_frame(&Header::new(9, to), &Body::Data(b"x"));
+                    stage.send_frame(&header, &Body::Ack(Ranges::NONE));
+                    stage.send_frame(&bare, &Body::Fin);
+                    stage.send_frame(&bare, &Body::Reset(ResetCode::Unknown));
+                    stage.send_frame(&bare, &Body::Probe);
+                    stage.send_frame(&header, &Body::Moved(moved));
+                    let question = Question::Anyone;
+                    stage.send_frame(&Header::new(9, to), &Body::Ping(Ping { cookie: 1, question }));
+                    stage.send_frame(&Header::new(9, to), &Body::Datagram(b"x"));
+                }
+                let last_number = 0x1a57;
+                for to in [first, *ports[1 - at].ports.start()] {
+                    let header = Header {
+                        number: last_number,
+                        ..Header::new(9, to)
+                    };
+                    stage.send_frame(&header, &Body::Data(b"last"));
+                }
+                let of_own =
+                    [Kind::Data, Kind::Ack, Kind::Fin, Kind::Reset, Kind::Probe, Kind::Moved].map(|kind| kind as u8);
+                let seen = kinds(&mut ports[at].port, last_number);
+                let neighbour =
+                    ports[1 - at].ports.contains(&(first - 1)) || ports[1 - at].ports.contains(&last.wrapping_add(1));
+                assert_eq!(seen, [of_own, of_own].concat());
+                let others = kinds(&mut ports[1 - at].port, last_number);
+                assert_eq!(others, if neighbour { of_own.to_vec() } else { Vec::new() });
+            }
+        },
+    );
+}
+
+#[test]
+fn a_session_has_so_many_ports_and_gives_them_back_with_its_program() {
+    on_stage(
+        "esp::blocks::a_session_has_so_many_ports_and_gives_them_back_with_its_program",
+        |stage| {
+            let session = stage.session();
+            let refused = |error: OmxdError| match error {
+                OmxdError::Refused { reason, .. } => reason,
+                error => panic!("{error}"),
+            };
+            assert_eq!(refused(session.more_esp_ports().err().unwrap()), Refusal::NotOpen);
+            let opened = session.open_esp().unwrap();
+            assert_eq!(rustix::fs::fstat(&opened.report).unwrap().st_size, REPORT_LEN as i64);
+            let mut ports = vec![opened.port];
+            for _ in 1..SESSION_BLOCKS_MAX {
+                ports.push(session.more_esp_ports().unwrap());
+            }
+            assert_eq!(refused(session.more_esp_ports().err().unwrap()), Refusal::Busy);
+            assert_eq!(stage.status().blocks, SESSION_BLOCKS_MAX);
+            let listed = stage.session().esp_programs().unwrap();
+            let blocks: Vec<u8> = ports.iter().map(|port| port.block).collect();
+            assert_eq!((listed[0].pid, &listed[0].blocks), (std::process::id(), &blocks));
+            // Opening anew gives back what there was.
+            session.open_esp().unwrap();
+            assert_eq!(stage.status().blocks, 1);
+            drop(session);
+            let watching = stage.session();
+            crate::rig::wait_until("no block is taken", || watching.esp_status().unwrap().blocks == 0);
+        },
+    );
+}
