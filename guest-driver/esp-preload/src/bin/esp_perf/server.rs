@@ -1,7 +1,7 @@
 //! The side that answers.
 
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     thread,
 };
@@ -12,6 +12,8 @@ use crate::{Head, Kind, SIZE_MAX};
 
 pub(crate) fn run(listen: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen at {listen}"))?;
+    // Who started it waits for this line.
+    writeln!(io::stdout(), "listening at {}", listener.local_addr()?)?;
     for stream in listener.incoming() {
         let stream = stream.context("cannot accept")?;
         thread::spawn(move || {
@@ -29,7 +31,11 @@ fn serve(mut stream: TcpStream) -> Result<()> {
     let mut head = [0; Head::LEN];
     stream.read_exact(&mut head)?;
     let head = Head::from_bytes(head).context("a client asks for what this version does not know")?;
-    ensure!(head.size > 0 && head.size <= SIZE_MAX, "a client asks for messages of {} bytes", head.size);
+    ensure!(
+        head.size > 0 && head.size <= SIZE_MAX,
+        "a client asks for messages of {} bytes",
+        head.size
+    );
     let mut bytes = vec![0; head.size as usize];
     match head.kind {
         Kind::Latency | Kind::Asleep | Kind::Send => {
