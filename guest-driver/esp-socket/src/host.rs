@@ -44,6 +44,17 @@ const DOWN_PAUSE_NS: u64 = 10_000_000;
 /// Frames that are taken from the port before what they caused is sent.
 const TURN_FRAMES: usize = 128;
 
+/// A peer that was silent for so long is asked whether it is there, in nanoseconds: the kernel ends the connections of a program that is
+/// killed, and this is how the peers of ours notice.
+const KEEP_ALIVE_NS: u64 = 10_000_000_000;
+
+fn options() -> Options {
+    Options {
+        keep_alive_ns: Some(KEEP_ALIVE_NS),
+        ..Options::default()
+    }
+}
+
 /// Returns the engine's time.
 #[inline]
 pub(crate) fn now() -> Time {
@@ -87,6 +98,7 @@ pub(crate) struct State {
     followers: Vec<Arc<Waiter>>,
     /// The interface is gone or switched off.
     pub(crate) is_down: bool,
+    interface_index: u32,
     /// The wire port of the block that is tried next.
     pub(crate) next_port: u16,
     /// Bytes that a connection keeps for sending.
@@ -120,6 +132,17 @@ impl State {
         port.is_none_or(|port| matches!(port.wait(Interest::Receive, Instant::now(), None), Ok(Wake::Deadline)))
     }
 
+    /// The port does not work: for as long as the interface is switched off, or for good if it is gone.
+    fn go_down(&mut self, now: Time) {
+        self.is_down = true;
+        // The kernel has a name for every number of an interface that exists.
+        let mut name = [0; libc::IF_NAMESIZE];
+        // SAFETY: the name has the room that the C library wants.
+        if unsafe { libc::if_indextoname(self.interface_index, name.as_mut_ptr()) }.is_null() {
+            self.engine.fail_all(now);
+        }
+    }
+
     /// Takes frames from the port and runs timers.
     pub(crate) fn receive(&mut self, now: Time) -> usize {
         let mut taken = 0;
@@ -134,7 +157,7 @@ impl State {
                 }
                 Ok(None) => break,
                 Err(_) => {
-                    self.is_down = true;
+                    self.go_down(now);
                     break;
                 }
             }
@@ -180,7 +203,7 @@ impl State {
                 Ok(sent) => self.unsent.0 += sent,
                 Err(_) => {
                     // Frames that the port cannot send are lost, as on a cable; the engine repeats them.
-                    self.is_down = true;
+                    self.go_down(now);
                     self.unsent.0 = to;
                 }
             }
@@ -312,6 +335,7 @@ impl Host {
         let packet_fd = parts.port.as_fd().as_raw_fd();
         own_fds::protect(packet_fd);
         let ports = ports_of(parts.block);
+        let interface_index = parts.interface.index.cast_unsigned();
         let host = Arc::new(Self {
             interface: parts.interface,
             packet_fd,
@@ -325,6 +349,7 @@ impl Host {
                 leader: None,
                 followers: Vec::new(),
                 is_down: false,
+                interface_index,
                 next_port: (crate::random() as u16) % BLOCK_PORTS,
                 send_len,
             }),
@@ -346,7 +371,7 @@ impl Host {
         let address = Address { mac, port: peer.port() };
         let options = Options {
             names: Names::new(own, peer.ip()),
-            ..Options::default()
+            ..options()
         };
         self.at_a_port(|state, port, now| state.engine.connect(port, address, options, now))
     }
@@ -355,7 +380,7 @@ impl Host {
     pub(crate) fn attach(&self, handover: &[u8]) -> Option<ConnectionId> {
         let handover = Handover::from_bytes(handover).ok()?;
         let id =
-            self.at_a_port(|state, port, now| state.engine.attach(handover.clone(), port, Options::default(), now))?;
+            self.at_a_port(|state, port, now| state.engine.attach(handover.clone(), port, options(), now))?;
         self.run(|state, _| state.connection(id).is_connected = true);
         Some(id)
     }

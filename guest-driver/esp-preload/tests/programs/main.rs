@@ -1,6 +1,7 @@
 //! Programs as they are under `esp-run`, between two network namespaces.
 
 mod differential;
+mod faults;
 mod hosts;
 mod real;
 

@@ -1,0 +1,63 @@
+"""Talks over connections when it is told to: `talk.py serve PORT`, `talk.py connect ADDRESS PORT`.
+
+A client reads words from its input and answers each with a line: `echo N` sends N bytes and gets them back, `new` makes another connection
+and uses it once, `wait` waits for the end of the first connection. A line says how it went."""
+import os
+import socket
+import sys
+import threading
+
+
+def serve(port):
+    listener = socket.create_server(("0.0.0.0", port), backlog=64)
+
+    def answer(connection):
+        with connection:
+            try:
+                while data := connection.recv(1 << 16):
+                    connection.sendall(data)
+            except OSError:
+                pass
+
+    while True:
+        connection, _ = listener.accept()
+        threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+
+def echo(connection, count):
+    data = os.urandom(count)
+    sender = threading.Thread(target=connection.sendall, args=(data,))
+    sender.start()
+    got = b""
+    while len(got) < count:
+        part = connection.recv(1 << 16)
+        if not part:
+            raise EOFError("the stream ended early")
+        got += part
+    sender.join()
+    return "same" if got == data else "other bytes"
+
+
+def connect(address):
+    first = socket.create_connection(address)
+    first.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    print("connected", flush=True)
+    for line in sys.stdin:
+        word, *rest = line.split()
+        try:
+            if word == "echo":
+                said = echo(first, int(rest[0]))
+            elif word == "new":
+                with socket.create_connection(address) as other:
+                    said = echo(other, 1000)
+            elif word == "wait":
+                said = "end" if not first.recv(1) else "byte"
+        except OSError as error:
+            said = error.__class__.__name__ if error.errno is None else os.strerror(error.errno)
+        print(said, flush=True)
+
+
+if sys.argv[1] == "serve":
+    serve(int(sys.argv[2]))
+else:
+    connect((sys.argv[2], int(sys.argv[3])))
