@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use testbed::harness::Interrupted;
 
-use scenarios::{dataplane, guests, links, mpi, openmx};
+use scenarios::{dataplane, esp, guests, links, mpi, openmx};
 
 /// The exit status when a bar is missed, or when fewer rounds count than are needed to judge it.
 const EXIT_BAR_MISSED: u8 = 3;
@@ -38,6 +38,7 @@ enum Scenario {
     Guests(guests::Options),
     Openmx(openmx::Options),
     Mpi(mpi::Options),
+    Esp(esp::Options),
 }
 
 /// Runs the whole program.
@@ -49,6 +50,7 @@ pub fn main() -> ExitCode {
         Scenario::Guests(options) => guests::compare(&options),
         Scenario::Openmx(options) => openmx::compare(&options),
         Scenario::Mpi(options) => mpi::compare(&options),
+        Scenario::Esp(options) => esp::compare(&options),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "completed.h"
 #include "usage.h"
 
 static const char USAGE[] = "mpirun -np N lu [S|W|A]";
@@ -316,11 +317,17 @@ static void print_result(const class *class, int ranks, const result *parallel, 
     double points = pow(class->points, 3);
     // Two sweeps of 6 operations and a residual of about 12, for each unknown.
     double operations = points * UNKNOWNS * 24.0 * class->iterations;
-    printf("\n LU Benchmark Completed\n Class           = %24c\n Size            =           %4dx%4dx%4d\n"
-           " Iterations      = %24d\n Time in seconds = %24.3f\n Total processes = %24d\n Mop/s total     = %24.2f\n"
-           " Messages sent   = %24.0f\n Verification    = %24s\n",
-           class->name, class->points, class->points, class->points, class->iterations, parallel->seconds, ranks,
-           operations / parallel->seconds / 1e6, parallel->messages, successful ? "SUCCESSFUL" : "UNSUCCESSFUL");
+    print_completed(&(completed){
+        .name = "LU",
+        .class = class->name,
+        .points = class->points,
+        .iterations = class->iterations,
+        .ranks = ranks,
+        .seconds = parallel->seconds,
+        .operations = operations,
+        .messages = parallel->messages,
+        .successful = successful,
+    });
 }
 
 int main(int count, char **arguments) {

@@ -25,6 +25,7 @@
 //! it costs an interrupt between processors per frame, and long messages no faster.
 
 mod bulk;
+mod counter;
 mod group;
 mod prepared;
 mod ring;
@@ -46,6 +47,7 @@ use self::{
     ring::{RxRing, VLAN_TAG_LEN},
 };
 pub use self::{
+    counter::FrameCounter,
     prepared::{PreparedSocket, SharedLookup},
     ring::RingLayout,
 };

@@ -104,6 +104,12 @@ pub(super) fn take_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(stats.tp_drops)
 }
 
+/// Takes the number of frames that passed the filter since the last call, those dropped afterwards included.
+pub(super) fn take_passed(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let stats: libc::tpacket_stats = option_of(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
+    Ok(stats.tp_packets)
+}
+
 /// Sends one frame without blocking.
 #[inline]
 pub(super) fn send(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<()> {

@@ -12,7 +12,8 @@ use std::{
 
 use ether::{EtherType, MacAddr};
 use netif::{
-    AfPacket, AfPacketOptions, BURST_MAX, Instruction, Interest, Interface, Netif, NetifError, PreparedSocket, Wake,
+    AfPacket, AfPacketOptions, BURST_MAX, FrameCounter, Instruction, Interest, Interface, Netif, NetifError,
+    PreparedSocket, Wake,
 };
 use weft_guest_driver_testkit::{Veth, in_private_network};
 
@@ -351,6 +352,36 @@ fn a_prepared_socket_gets_only_what_its_filter_passes_and_keeps_it() {
             let mut wrong = PreparedSocket::new(&veth.b, EtherType::MXOE, &options, &filter).unwrap();
             wrong.layout.blocks += 1;
             assert!(matches!(AfPacket::from_prepared(wrong), Err(NetifError::Io { .. })));
+        },
+    );
+}
+
+#[test]
+fn a_counter_counts_every_frame_that_passes_its_filter_though_nobody_takes_them() {
+    in_private_network(
+        "a_counter_counts_every_frame_that_passes_its_filter_though_nobody_takes_them",
+        || {
+            let veth = Veth::new(1500);
+            let interface = Interface::find(&veth.b).unwrap();
+            // Frames whose first byte of payload is 1.
+            let filter = [
+                Instruction::load_byte(14),
+                Instruction::if_equal(1, 0, 1),
+                Instruction::pass(),
+                Instruction::drop(),
+            ];
+            let mut counter = FrameCounter::open(&interface, EtherType::MXOE, &filter).unwrap();
+            let mut sender = open(&veth.a);
+            let mut receiver = open(&veth.b);
+            let to = header(interface.mac, MacAddr([2, 0, 0, 0, 0, 9]), EtherType::MXOE);
+            for number in 0..200_u32 {
+                let mut frame = to.to_vec();
+                frame.extend([u8::from(number % 4 == 0); 100]);
+                assert!(sender.send(&[IoSlice::new(&frame)]).unwrap());
+                next_frame(&mut receiver);
+            }
+            assert_eq!(counter.frames().unwrap(), 50);
+            assert_eq!(counter.frames().unwrap(), 50, "it adds up");
         },
     );
 }

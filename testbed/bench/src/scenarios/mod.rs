@@ -2,6 +2,7 @@
 //! request.
 
 pub mod dataplane;
+pub mod esp;
 mod forwarder;
 mod guest_pair;
 pub mod guests;

@@ -1,7 +1,7 @@
 //! The side that answers.
 
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     thread,
 };
@@ -12,6 +12,8 @@ use crate::{Head, Kind, SIZE_MAX};
 
 pub(crate) fn run(listen: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen at {listen}"))?;
+    // Who started it waits for this line.
+    writeln!(io::stdout(), "listening at {}", listener.local_addr()?)?;
     for stream in listener.incoming() {
         let stream = stream.context("cannot accept")?;
         thread::spawn(move || {

@@ -81,15 +81,22 @@ impl Hosts {
         ["nsenter", "-t", &self.world.away().to_string(), "-n"].map(str::to_owned)
     }
 
-    /// Makes a command for the other host that runs on that host's core.
+    /// Makes a command for the other host's interface that runs on that host's core.
     pub fn command_there(&self, program: &Path) -> Command {
-        let [enter, arguments @ ..] = self.in_other_namespace();
-        let mut command = Command::new(enter);
-        command
-            .args(arguments)
-            .args(["taskset", "-c", &self.core(1)])
-            .arg(program);
+        let mut command = self.command(1, program);
         command.args(["--interface", THERE.0]);
+        command
+    }
+
+    /// Makes a command for a host that runs on that host's core.
+    pub fn command(&self, host: usize, program: &Path) -> Command {
+        let on_core = ["taskset", "-c", &self.core(host)].map(str::to_owned);
+        let words: Vec<_> = match host {
+            0 => on_core.to_vec(),
+            _ => self.in_other_namespace().into_iter().chain(on_core).collect(),
+        };
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(program);
         command
     }
 

@@ -142,15 +142,9 @@ pub fn measure(hosts: &Hosts, rival: Rival, figures: &[Figure], memory_ranks: us
 
 /// Makes the command with all but the ranks. What is started by it has its environment: nothing goes over ssh.
 fn mpirun(hosts: &Hosts, rival: Rival, part: Part) -> Result<Command> {
-    let mut command = hosts.command_on_all_cores("mpirun");
+    let mut command = mpirun_command(hosts, yields(part));
     command
-        .args(["--bind-to", "none", "--timeout", PATIENCE_S, "--mca", "plm_rsh_agent"])
-        .arg(Hosts::agent())
-        .args(["--mca", "mpi_yield_when_idle", if yields(part) { "1" } else { "0" }])
         .args(rival.transport())
-        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
-        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-        .env("TMPDIR", Hosts::file(""))
         .env_remove("FI_PROVIDER")
         .env_remove("FI_PROVIDER_PATH")
         .env_remove("FI_MX_STATISTICS")
@@ -162,6 +156,19 @@ fn mpirun(hosts: &Hosts, rival: Rival, part: Part) -> Result<Command> {
         command.env("OMX_PROGRESS", "0");
     }
     Ok(command)
+}
+
+/// Makes the command `mpirun` with what every run between the hosts needs.
+pub fn mpirun_command(hosts: &Hosts, yields: bool) -> Command {
+    let mut command = hosts.command_on_all_cores("mpirun");
+    command
+        .args(["--bind-to", "none", "--timeout", PATIENCE_S, "--mca", "plm_rsh_agent"])
+        .arg(Hosts::agent())
+        .args(["--mca", "mpi_yield_when_idle", if yields { "1" } else { "0" }])
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env("TMPDIR", Hosts::file(""));
+    command
 }
 
 /// Returns the folder of the provider.

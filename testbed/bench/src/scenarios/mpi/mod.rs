@@ -1,10 +1,10 @@
 //! Stock Open MPI over the provider `mx`, over TCP and over shared memory, between two network namespaces joined by a veth pair
 //! and within one.
 
-mod alone;
+pub mod alone;
 mod figure;
-mod hosts;
-mod launch;
+pub mod hosts;
+pub mod launch;
 mod perf;
 mod plan;
 mod results;
