@@ -249,11 +249,7 @@ impl Handover {
         if sent_len > PACKETS_MAX + 1 || unsent_len > BUFFER_MAX || unread_len > BUFFER_MAX {
             return Err(BadHandover);
         }
-        let mut sent = Vec::with_capacity(sent_len as usize);
-        for _ in 0..sent_len {
-            let [high, low, flags] = reader.array()?;
-            sent.push((u16::from_be_bytes([high, low]), flags & 1 != 0, flags & 2 != 0));
-        }
+        let sent = reader.sent(sent_len)?;
         let handover = Self {
             peer: Address { mac, port: peer_port },
             local_port,
@@ -274,13 +270,7 @@ impl Handover {
             unacknowledged,
             send_right,
             sent,
-            fin: match fin {
-                0 => Fin::No,
-                1 => Fin::Wanted,
-                2 => Fin::Sent,
-                3 => Fin::Acknowledged,
-                _ => return Err(BadHandover),
-            },
+            fin: fin_of(fin)?,
             closed_first: boolean(closed_first)?,
             is_pushed: boolean(is_pushed)?,
             unsent: reader.take(unsent_len)?.into(),
@@ -339,6 +329,11 @@ fn boolean(byte: u8) -> Result<bool, BadHandover> {
     }
 }
 
+fn fin_of(byte: u8) -> Result<Fin, BadHandover> {
+    let all = [Fin::No, Fin::Wanted, Fin::Sent, Fin::Acknowledged];
+    all.into_iter().find(|fin| *fin as u8 == byte).ok_or(BadHandover)
+}
+
 /// Reads fields one after the other.
 struct Reader<'a>(&'a [u8]);
 
@@ -353,6 +348,12 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.0.split_first_chunk().ok_or(BadHandover)?;
         self.0 = rest;
         Ok(*taken)
+    }
+
+    /// Length, push and end of so many packets.
+    fn sent(&mut self, count: u32) -> Result<Vec<(u16, bool, bool)>, BadHandover> {
+        let packet = |[high, low, flags]: [u8; 3]| (u16::from_be_bytes([high, low]), flags & 1 != 0, flags & 2 != 0);
+        (0..count).map(|_| self.array().map(packet)).collect()
     }
 
     fn words<Word: Copy + Default, const LEN: usize, const COUNT: usize>(

@@ -96,75 +96,28 @@ impl Live {
             push: more[8].is_multiple_of(2),
         };
         let payload = vec![more[9]; 1 + number as usize % 1_500];
-        let blocks = Blocks {
-            selective: more[9].is_multiple_of(2),
-            mark: false,
-            check: more[9].is_multiple_of(4),
-        };
-        let piece = Piece {
-            offset: u16::from(more[9]) * 5,
-            total: 1_475,
-            payload: &payload[..payload.len().min(190)],
-        };
-        let mut ranges = Ranges::NONE;
-        for range in 0..small {
-            let first = theirs.number.wrapping_sub(range * 3);
-            ranges.push(first, first.wrapping_add(1 + range));
-        }
-        let moved = Moved {
-            old_port: header.source_port,
-            instance,
-        };
-        let syn = Syn {
-            instance: u64::from(more[5]),
-            payload_max: 1 + number as u16 % 2_000,
-            blocks,
-        };
-        let syn_ack = SynAck {
-            instance: 9,
-            peer_instance: instance,
-            listened_port: header.source_port,
-            payload_max: 1_000,
-            blocks,
-        };
+        let body = body(what, number, more, &payload, &theirs, &header, instance);
         let stranger = Header::new(1_000 + u16::from(more[5]), 80 + u16::from(more[6] % 2));
-        let (header, body) = match what % 16 {
-            0..=4 => (header, Body::Data(&payload)),
-            5 | 6 => (header, Body::Ack(ranges)),
-            7 => (
-                Header {
-                    window: header.window,
-                    number,
-                    ..stranger
-                },
-                Body::Syn(syn),
-            ),
-            8 => (
-                Header {
-                    ack: Some(theirs.number.wrapping_add(1)),
-                    ..header
-                },
-                Body::SynAck(syn_ack),
-            ),
-            9 => (header, Body::Fin),
-            10 => (header, Body::Reset(ResetCode::Unknown)),
-            11 => (header, Body::Probe),
-            12 => (
-                Header {
-                    source_port: 9_000 + small as u16,
-                    ..header
-                },
-                Body::Moved(moved),
-            ),
-            13 => (header, Body::Piece(piece)),
-            14 => (Header { window: None, ..header }, edp(number, what)),
-            _ => (
-                Header {
-                    source_port: number as u16,
-                    ..header
-                },
-                Body::Data(&payload),
-            ),
+        let header = match what % 16 {
+            7 => Header {
+                window: header.window,
+                number,
+                ..stranger
+            },
+            8 => Header {
+                ack: Some(theirs.number.wrapping_add(1)),
+                ..header
+            },
+            12 => Header {
+                source_port: 9_000 + small as u16,
+                ..header
+            },
+            14 => Header { window: None, ..header },
+            15 => Header {
+                source_port: number as u16,
+                ..header
+            },
+            _ => header,
         };
         let path = Path {
             destination: OWN,
@@ -250,6 +203,61 @@ impl Live {
         while self.engine.poll_event().is_some() {}
         assert!(self.engine.buffer_bytes() <= BYTES_MAX);
         assert!(self.engine.connections() <= 64);
+    }
+}
+
+/// A body for a frame that answers `theirs`.
+fn body<'a>(
+    what: u8,
+    number: u32,
+    more: &[u8; 12],
+    payload: &'a [u8],
+    theirs: &Header,
+    header: &Header,
+    instance: u64,
+) -> Body<'a> {
+    let blocks = Blocks {
+        selective: more[9].is_multiple_of(2),
+        mark: false,
+        check: more[9].is_multiple_of(4),
+    };
+    let piece = Piece {
+        offset: u16::from(more[9]) * 5,
+        total: 1_475,
+        payload: &payload[..payload.len().min(190)],
+    };
+    let mut ranges = Ranges::NONE;
+    for range in 0..u32::from(more[5] % 8) {
+        let first = theirs.number.wrapping_sub(range * 3);
+        ranges.push(first, first.wrapping_add(1 + range));
+    }
+    let moved = Moved {
+        old_port: header.source_port,
+        instance,
+    };
+    let syn = Syn {
+        instance: u64::from(more[5]),
+        payload_max: 1 + number as u16 % 2_000,
+        blocks,
+    };
+    let syn_ack = SynAck {
+        instance: 9,
+        peer_instance: instance,
+        listened_port: header.source_port,
+        payload_max: 1_000,
+        blocks,
+    };
+    match what % 16 {
+        5 | 6 => Body::Ack(ranges),
+        7 => Body::Syn(syn),
+        8 => Body::SynAck(syn_ack),
+        9 => Body::Fin,
+        10 => Body::Reset(ResetCode::Unknown),
+        11 => Body::Probe,
+        12 => Body::Moved(moved),
+        13 => Body::Piece(piece),
+        14 => edp(number, what),
+        _ => Body::Data(payload),
     }
 }
 

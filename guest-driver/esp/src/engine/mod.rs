@@ -322,7 +322,7 @@ impl Engine {
             self.forget_slot(slot);
             return;
         }
-        connection.set_due(now, &self.shared.config.timing);
+        connection.set_due(now, &self.shared.config.timing, &mut self.shared.counters);
         if !connection.flags.is_queued && connection.has_output() {
             connection.flags.is_queued = true;
             self.ready.push_back(slot);

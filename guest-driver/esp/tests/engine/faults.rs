@@ -359,6 +359,7 @@ fn m_hr4_a_window_that_stays_closed_is_asked_for_and_not_given_up() {
         false
     });
     assert_eq!(reason(&world, 0, ids[0]), None);
+    assert!(world.hosts[0].engine.counters().of(esp::Counter::WindowClosed) > 0);
     assert!(world.hosts[0].engine.counters().of(esp::Counter::Probes) > 60);
     let mut taken = 0;
     // Each news of the window is lost: the questions bring it.

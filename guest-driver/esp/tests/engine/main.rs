@@ -3,6 +3,7 @@
 mod basics;
 mod faults;
 mod liars;
+mod limits;
 mod loss;
 mod moving;
 mod names;

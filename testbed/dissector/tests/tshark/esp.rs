@@ -53,10 +53,6 @@ fn header(kind: Kind, numbers: &mut Numbers) -> Header {
 /// A body of a kind, and the fields that show it beside the header's.
 fn body<'a>(kind: Kind, numbers: &mut Numbers, bytes: &'a [u8]) -> (Body<'a>, Vec<(&'static str, u64)>) {
     let (big, small) = (numbers.number(), numbers.number() as u16);
-    let blocks = Blocks {
-        check: true,
-        ..Blocks::default()
-    };
     match kind {
         Kind::Datagram => (Body::Datagram(bytes), vec![]),
         Kind::Data => (Body::Data(bytes), vec![]),
@@ -84,36 +80,7 @@ fn body<'a>(kind: Kind, numbers: &mut Numbers, bytes: &'a [u8]) -> (Body<'a>, Ve
                 vec![("range_first", first), ("range_end", first + 5)],
             )
         }
-        Kind::Syn => {
-            let syn = Syn {
-                instance: big,
-                payload_max: small.max(1),
-                blocks,
-            };
-            let fields = [
-                ("version", 1),
-                ("instance", big),
-                ("payload_max", small.max(1).into()),
-                ("block", 3),
-            ];
-            (Body::Syn(syn), fields.into())
-        }
-        Kind::SynAck => {
-            let syn_ack = SynAck {
-                instance: big,
-                peer_instance: big / 3,
-                listened_port: 80,
-                payload_max: small.max(1),
-                blocks,
-            };
-            let fields = [
-                ("instance", big),
-                ("peer_instance", big / 3),
-                ("listened_port", 80),
-                ("block", 3),
-            ];
-            (Body::SynAck(syn_ack), fields.into())
-        }
+        Kind::Syn | Kind::SynAck => handshake(kind, big, small.max(1)),
         Kind::Reset => (Body::Reset(ResetCode::Refused), vec![("reason", 1)]),
         Kind::Moved => {
             let moved = Moved {
@@ -131,6 +98,42 @@ fn body<'a>(kind: Kind, numbers: &mut Numbers, bytes: &'a [u8]) -> (Body<'a>, Ve
             (Body::Piece(piece), vec![("offset", 100), ("total", 1_000)])
         }
     }
+}
+
+/// The body of a SYN or a SYN+ACK, as [`body`] has it.
+fn handshake(kind: Kind, big: u64, payload_max: u16) -> (Body<'static>, Vec<(&'static str, u64)>) {
+    let blocks = Blocks {
+        check: true,
+        ..Blocks::default()
+    };
+    if kind == Kind::Syn {
+        let syn = Syn {
+            instance: big,
+            payload_max,
+            blocks,
+        };
+        let fields = [
+            ("version", 1),
+            ("instance", big),
+            ("payload_max", payload_max.into()),
+            ("block", 3),
+        ];
+        return (Body::Syn(syn), fields.into());
+    }
+    let syn_ack = SynAck {
+        instance: big,
+        peer_instance: big / 3,
+        listened_port: 80,
+        payload_max,
+        blocks,
+    };
+    let fields = [
+        ("instance", big),
+        ("peer_instance", big / 3),
+        ("listened_port", 80),
+        ("block", 3),
+    ];
+    (Body::SynAck(syn_ack), fields.into())
 }
 
 /// What is shown of the header.
