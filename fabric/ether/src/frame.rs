@@ -24,7 +24,7 @@ impl EtherType {
     pub const IPV6: Self = Self(0x86dd);
     /// MXoE, the protocol of MX and Open-MX (`mxoe-wire.md` 1.1).
     pub const MXOE: Self = Self(0x86df);
-    /// ESP and EDP, stream sockets and datagrams straight over Ethernet (`esp-wire.md`).
+    /// ESP and EDP, stream sockets and datagrams directly over Ethernet (`esp-wire.md`).
     pub const ESP: Self = Self(0x4553);
     /// Control frames between a guest and its own card; never forwarded (local experimental 1).
     pub const CARD_CONTROL: Self = Self(0x88b5);

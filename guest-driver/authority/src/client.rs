@@ -1,6 +1,8 @@
 //! The client of an interface's authority: a program opens endpoints and adds peers with it, and takes an open endpoint
 //! back to an authority that was restarted.
 
+mod stream_sockets;
+
 use std::{
     fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -233,7 +235,7 @@ impl Session {
         Ok(())
     }
 
-    pub(crate) fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
+    fn request(&self, request: &Request, limit: Duration) -> Result<(Reply, Vec<OwnedFd>), OmxdError> {
         self.request_with(request, &[], limit)
     }
 
@@ -252,7 +254,7 @@ impl Session {
     }
 
     /// Makes a request whose answer may take long, and gives up when `stop` is readable: `None`.
-    pub(crate) fn request_or_stop(
+    fn request_or_stop(
         &self,
         request: &Request,
         limit: Duration,
@@ -420,7 +422,7 @@ impl Session {
     }
 
     /// Connects anew after the authority was gone.
-    pub(crate) fn reconnect(&mut self) -> Result<(), OmxdError> {
+    fn reconnect(&mut self) -> Result<(), OmxdError> {
         // An authority with settings is started again by the service that has its settings: another one would serve
         // without them, and block its start.
         let reached = if self.on_demand {
@@ -597,7 +599,7 @@ fn index_of((reply, _): (Reply, Vec<OwnedFd>)) -> Result<u16, OmxdError> {
 
 /// Returns the name of this program: the one under which it was started, which says more than its file where one file
 /// is many programs.
-pub(crate) fn command() -> String {
+fn command() -> String {
     let called = std::env::args_os().next().unwrap_or_default();
     let own = || std::env::current_exe().unwrap_or_default();
     let path = if called.is_empty() { own() } else { called.into() };

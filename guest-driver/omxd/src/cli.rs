@@ -93,7 +93,7 @@ pub struct Arguments {
     /// on the interface.
     #[arg(long, env = "OMX_ETHER_TYPE", value_name = "HEX", value_parser = ether_type::parse)]
     pub ether_type: Option<EtherType>,
-    /// EtherType of the frames of ESP, stream sockets straight over Ethernet (`esp-run`), in hexadecimal; all hosts must use the same.
+    /// EtherType of the frames of ESP, stream sockets directly over Ethernet (`esp-run`), in hexadecimal; all hosts must use the same.
     /// `off`: this interface has no ESP, and programs use TCP. Default: 4553.
     #[arg(long, env = "OMX_ESP_ETHER_TYPE", value_name = "HEX|off", value_parser = ether_type::parse_esp)]
     pub esp_ether_type: Option<ether_type::OfEsp>,

@@ -83,7 +83,7 @@ pub struct DaemonOptions {
     pub cpu_latency_us_max: Option<u32>,
     /// The EtherType of all frames.
     pub ether_type: EtherType,
-    /// The EtherType of ESP, stream sockets straight over Ethernet; `None`: they are not served.
+    /// The EtherType of ESP, stream sockets directly over Ethernet; `None`: they are not served.
     pub esp_ether_type: Option<EtherType>,
     /// Endpoints announce the latency mark, and the card is told to check it.
     pub marks: bool,
@@ -141,6 +141,8 @@ struct Clients {
     next: u64,
     /// No descriptor is left to accept a program, until one leaves.
     deaf: bool,
+    /// The connection that has the raw endpoint, and its program.
+    raw: Option<(u64, OpenEndpoint)>,
 }
 
 /// Whether the authority goes on, and since when.
@@ -179,8 +181,6 @@ pub struct Daemon {
     table: PeerTableWriter,
     authority: Authority,
     endpoints: Endpoints,
-    /// The connection that has the raw endpoint, and its program.
-    raw: Option<(u64, OpenEndpoint)>,
     pairing: Pairing,
     esp: StreamSockets,
     counters: BoardCounters,
@@ -323,7 +323,6 @@ impl Daemon {
             table,
             authority,
             endpoints,
-            raw: None,
             pairing: Pairing::default(),
             esp,
             counters: BoardCounters::default(),
@@ -370,11 +369,7 @@ impl Daemon {
                     PollFd::new(&self.listener, listening),
                     PollFd::new(&self.port, PollFlags::IN),
                 ];
-                // Where there is no ESP, the place of its descriptor says nothing.
-                fds.push(match self.esp.as_on() {
-                    Some(esp) => PollFd::new(esp, PollFlags::IN),
-                    None => PollFd::from_borrowed_fd(stop, PollFlags::empty()),
-                });
+                fds.push(self.esp.watched(stop));
                 fds.extend(self.clients.connections.iter().flat_map(Connection::watched));
                 match poll(&mut fds, timeout.as_ref()) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -385,11 +380,8 @@ impl Daemon {
                 let clients: Vec<(bool, bool)> = ready[4..].chunks_exact(2).map(|two| (two[0], two[1])).collect();
                 (ready[0], ready[1], port, ready[3], clients)
             };
-            if port.contains(PollFlags::ERR)
-                && let Ok(Err(error)) = sockopt::socket_error(&self.port)
-            {
-                // The link went down: the socket reports it until it is read. Frames flow again when it is up.
-                tracing::debug!("the port says: {error}");
+            if port.contains(PollFlags::ERR) {
+                self.read_port_error();
             }
             if stopped {
                 return Ok(());
@@ -404,6 +396,13 @@ impl Daemon {
             if listener {
                 self.accept();
             }
+        }
+    }
+
+    /// The link went down: the socket reports it until it is read. Frames flow again when it is up.
+    fn read_port_error(&self) {
+        if let Ok(Err(error)) = sockopt::socket_error(&self.port) {
+            tracing::debug!("the port says: {error}");
         }
     }
 

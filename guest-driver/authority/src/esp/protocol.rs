@@ -176,7 +176,7 @@ pub enum EspRoute {
         mac: [u8; 6],
         /// Its MTU in bytes: the smaller of both ends' counts.
         mtu: u32,
-        /// This interface's own address on the way there, if it has one of the kind: for `getsockname`.
+        /// This interface's own address in the same subnet, if it has one: for `getsockname`.
         own: Option<IpAddr>,
     },
     /// This host has it: plain TCP over loopback, which no frame on a wire is quicker than.

@@ -134,7 +134,7 @@ impl Daemon {
 
     fn release(&mut self, connection: u64) {
         self.endpoints.release(connection);
-        if self.raw.take_if(|(of, _)| *of == connection).is_some() {
+        if self.clients.raw.take_if(|(of, _)| *of == connection).is_some() {
             self.authority.set_raw_open(false);
         }
         self.pairing.forget(connection);

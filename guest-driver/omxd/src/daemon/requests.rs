@@ -317,7 +317,7 @@ impl Daemon {
         if !self.clients.connections[at].privileged {
             return not_allowed("only root may open the raw endpoint".to_owned());
         }
-        if let Some((_, open)) = &self.raw {
+        if let Some((_, open)) = &self.clients.raw {
             return Reply::Refused {
                 reason: Refusal::Busy,
                 sentence: format!(
@@ -326,7 +326,7 @@ impl Daemon {
                 ),
             };
         }
-        self.raw = Some((self.clients.connections[at].id, self.who(at, RAW_ENDPOINT, command)));
+        self.clients.raw = Some((self.clients.connections[at].id, self.who(at, RAW_ENDPOINT, command)));
         self.authority.set_raw_open(true);
         Reply::Done
     }
@@ -619,7 +619,7 @@ impl Daemon {
             peers_max: self.table.limit(),
             static_peers: self.options.static_peers,
             endpoints: self.endpoints.list(),
-            raw: self.raw.as_ref().map(|(_, open)| open.clone()),
+            raw: self.clients.raw.as_ref().map(|(_, open)| open.clone()),
             cpu_latency_us_max: self.latency.cpu.us_max(),
             counters: self.counters.sum(self.authority.counters().values()),
         }

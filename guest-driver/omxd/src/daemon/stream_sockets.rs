@@ -1,9 +1,10 @@
 //! ESP in the daemon: its requests, its turn in the daemon's loop, and its record of who has which ports.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ether::EtherType;
 use netif::Interface;
+use rustix::event::{PollFd, PollFlags};
 use weft_authority::{
     OmxdError, PeerTableWriter, Refusal,
     esp::{EspCounter, EspReply, EspRequest, EspStatus},
@@ -47,6 +48,14 @@ impl StreamSockets {
                 tracing::warn!("{error}; there is no ESP on {}", interface.name);
                 Self::Off(format!("there is no ESP on {}: {error}", interface.name))
             }
+        }
+    }
+
+    /// Returns the descriptor to be watched; where there is no ESP it is `other`, watched for nothing.
+    pub(super) fn watched<'a>(&'a self, other: BorrowedFd<'a>) -> PollFd<'a> {
+        match self {
+            Self::On(esp) => PollFd::new(esp.as_ref(), PollFlags::IN),
+            Self::Off(_) => PollFd::from_borrowed_fd(other, PollFlags::empty()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Connections on their way to their programs: those that listen are registered, handshakes are announced to them by tokens, and
+//! Connections that their programs do not have yet: those that listen are registered, handshakes are announced to them by tokens, and
 //! claimed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

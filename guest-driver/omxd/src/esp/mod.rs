@@ -1,4 +1,4 @@
-//! The authority's half for ESP, stream sockets straight over Ethernet: the wire ports of programs, the handshakes for those that
+//! The authority's half for ESP, stream sockets directly over Ethernet: the wire ports of programs, the handshakes for those that
 //! listen, and pings. What is said on the wire is the business of [`esp::Engine`]; no byte of a stream passes through it.
 //!
 //! Programs that listen have TCP sockets. A connection by ESP is agreed on here, with a window of 0, and announced to its listener by a
@@ -51,7 +51,7 @@ const NEWS_PER_TURN: usize = 64;
 const HANDSHAKE_PORTS: (u16, u16) = (1, 4095);
 /// Connections of the authority's engine that were claimed, and are remembered until late frames have ceased.
 const CLAIMED_MAX: usize = 4096;
-/// Half-open connections of one port: the oldest gives way to a new one.
+/// Half-open connections of one port: a new one replaces the oldest.
 const HALF_OPEN_MAX: usize = 256;
 /// Connections of one port whose handshake is finished and that have no token yet.
 const BACKLOG_MAX: usize = 128;
@@ -114,8 +114,6 @@ pub(crate) struct Esp {
     resolver: Resolver,
     pings: Pings,
     counts: Counts,
-    /// The engine's counts when they were cleared.
-    engine_cleared: Vec<u64>,
     /// Ports at which connections wait for a token.
     waiting_ports: BTreeSet<u16>,
     /// Answers to connections that have waited.
@@ -124,7 +122,7 @@ pub(crate) struct Esp {
     frame: Vec<u8>,
 }
 
-/// The system's random numbers, which nobody can guess.
+/// The system's random numbers, which no program can guess.
 struct Random(File);
 
 impl Random {
@@ -243,7 +241,6 @@ impl Esp {
             resolver: Resolver::default(),
             pings: Pings::default(),
             counts: Counts::default(),
-            engine_cleared: Vec::new(),
             waiting_ports: BTreeSet::new(),
             answers: Vec::new(),
             frame: Vec::new(),
@@ -361,7 +358,7 @@ impl Esp {
         self.engine.has_output()
     }
 
-    /// Sends a frame. If the interface does not take it, that is as if it was lost on the way.
+    /// Sends a frame. If the interface does not take it, it is lost as on a cable.
     fn send(&mut self, frame: &[u8]) {
         if !matches!(self.wire.port.send(&[IoSlice::new(frame)]), Ok(true)) {
             self.counts.count(EspCounter::SendFailed);

@@ -159,7 +159,7 @@ impl Esp {
         }
     }
 
-    /// Sends the pings that are due, and says where nobody has answered.
+    /// Sends the pings that are due, and says where no host has answered.
     pub(super) fn resolve_due(&mut self, now: Time) {
         let (pings, answers) = self.resolver.handle_timeout(now);
         for (cookie, ip) in pings {
@@ -202,7 +202,7 @@ impl Esp {
         Ok(None)
     }
 
-    /// Says where nobody has answered a ping.
+    /// Says where no host has answered a ping.
     pub(super) fn expire_pings(&mut self, now: Time) {
         let over = self.pings.waiting.extract_if(|_, waiting| waiting.until <= now);
         let answers = over.map(|(connection, _)| (connection, EspReply::Pong(None)));

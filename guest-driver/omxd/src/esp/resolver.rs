@@ -116,7 +116,7 @@ impl Resolver {
         None
     }
 
-    /// Does what is due: returns pings to be sent, by cookie and address, and answers where nobody has said anything.
+    /// Does what is due: returns pings to be sent, by cookie and address, and answers where no host has said anything.
     pub(super) fn handle_timeout(&mut self, now: Time) -> (Vec<(u64, IpAddr)>, Vec<Answer>) {
         let (mut pings, mut answers) = (Vec::new(), Vec::new());
         for (ip, entry) in &mut self.entries {

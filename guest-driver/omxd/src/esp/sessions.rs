@@ -86,7 +86,7 @@ impl Esp {
 
     fn give_port(&mut self, who: &Asking) -> Result<(weft_authority::esp::OpenedPort, OwnedFd), Refused> {
         let block = self.blocks.give(who.connection, who.user, who.privileged)?;
-        // Until the program's socket is there, its frames are nobody's.
+        // Until the program's socket is there, its frames go nowhere.
         self.blocks_changed();
         self.wire.port_for(block).map_err(|error| {
             self.blocks.take_from(who.connection, block);
@@ -143,7 +143,6 @@ impl Esp {
     pub(crate) fn status(&mut self, now: Time) -> EspStatus {
         self.addresses.refresh(now);
         let half_open = self.half_open_ports().count();
-        let cleared = self.engine_cleared.iter().copied().chain(std::iter::repeat(0));
         EspStatus {
             off: None,
             ether_type: self.wire.ether_type.0,
@@ -155,11 +154,7 @@ impl Esp {
             half_open,
             unclaimed: self.tokens.len(),
             counters: self.counts.all(),
-            engine: self
-                .engine_counts()
-                .zip(cleared)
-                .map(|(count, cleared)| count - cleared)
-                .collect(),
+            engine: self.counts.of_engine(self.engine_counts()),
         }
     }
 
@@ -169,8 +164,8 @@ impl Esp {
 
     /// Counts from 0 from now on.
     pub(crate) fn clear_counters(&mut self) {
-        self.counts.clear();
-        self.engine_cleared = self.engine_counts().collect();
+        let engine = self.engine_counts().collect();
+        self.counts.clear(engine);
     }
 
     /// Lists the ports that half-open connections are for.

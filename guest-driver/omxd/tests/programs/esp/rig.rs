@@ -326,7 +326,7 @@ impl Program {
         [theirs, ours]
     }
 
-    /// Sends bytes both ways.
+    /// Sends bytes in both directions.
     pub fn exchange(&mut self, stage: &mut Stage, [theirs, ours]: [ConnectionId; 2]) {
         stage.peer.send(theirs, b"hello");
         self.station.send(ours, b"world");
