@@ -27,6 +27,7 @@ use crate::{
     own_fds::OwnFd,
     processes::Frozen,
     settings,
+    spin::Spin,
     stream::Stream,
     system,
     table::{self, Entry},
@@ -259,6 +260,7 @@ pub(crate) fn become_stream(fd: RawFd, made: &Made) -> Result<Arc<Stream>, Errno
         is_announced: AtomicBool::new(false),
         is_passed: AtomicBool::new(false),
         frozen: Frozen::default(),
+        spin: Spin::default(),
     };
     stream.take_options();
     let stream = Arc::new(stream);

@@ -210,9 +210,10 @@ impl Hosts {
             let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
             names.filter(|name| name.ends_with(".sock")).collect::<Vec<_>>()
         };
-        for (_, old) in self.daemons.iter().filter(|(of, _)| *of == host) {
-            panic!("a host has one authority: {}", old.what);
-        }
+        assert!(
+            self.daemons.iter().all(|(of, _)| *of != host),
+            "a host has one authority"
+        );
         // A file that an earlier one left is replaced when the new one serves.
         let age = |name: &String| {
             fs::metadata(self.dir().join(name))
