@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A thread that looks lets others have its core so often, in nanoseconds: the peer may be the one that waits for it, and goes on on
 /// another core as soon as the kernel sees that both want to run.
-const YIELD_NS: u64 = 3_000;
+const YIELD_NS: u64 = 500;
 /// At most so many waits sleep at once after one that looked in vain.
 const SKIP_MAX: u32 = 255;
 
