@@ -1,7 +1,7 @@
 //! One Ethernet interface as this process uses it: the engine with all connections, the port, and the threads that serve both.
 //!
 //! Whoever makes a call runs the engine in its own thread. A thread that has to wait spins a little and then sleeps on the port itself:
-//! one such thread is the *leader*, which all others sleep behind. A thread in the background ([`crate::background`]) serves the engine
+//! one such thread is the *leader*, which all others sleep behind. A thread in the background serves the engine
 //! when no call does.
 
 use std::{
