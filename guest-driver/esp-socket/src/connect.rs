@@ -2,7 +2,7 @@
 //!
 //! The handshake with the peer's authority takes as long as a round trip, so a call that does not wait makes it, too; the program gets
 //! its `EINPROGRESS` and a descriptor that is writable at once. Only a peer that answered a short time ago and does not now makes such
-//! a call take longer, for [`HANDSHAKE_LIMIT_NS`] at most.
+//! a call take longer, for a second at most.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -27,6 +27,7 @@ use crate::{
     own_fds::OwnFd,
     processes::Frozen,
     settings,
+    spin::Spin,
     stream::Stream,
     system,
     table::{self, Entry},
@@ -259,6 +260,7 @@ pub(crate) fn become_stream(fd: RawFd, made: &Made) -> Result<Arc<Stream>, Errno
         is_announced: AtomicBool::new(false),
         is_passed: AtomicBool::new(false),
         frozen: Frozen::default(),
+        spin: Spin::default(),
     };
     stream.take_options();
     let stream = Arc::new(stream);

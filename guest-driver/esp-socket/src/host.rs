@@ -1,7 +1,7 @@
 //! One Ethernet interface as this process uses it: the engine with all connections, the port, and the threads that serve both.
 //!
 //! Whoever makes a call runs the engine in its own thread. A thread that has to wait spins a little and then sleeps on the port itself:
-//! one such thread is the *leader*, which all others sleep behind. A thread in the background ([`crate::background`]) serves the engine
+//! one such thread is the *leader*, which all others sleep behind. A thread in the background serves the engine
 //! when no call does.
 
 use std::{
@@ -27,7 +27,9 @@ use crate::{
     background,
     errno::Errno,
     mirror::{Mirror, Readiness},
-    own_fds, processes, settings, system,
+    own_fds, processes, settings,
+    spin::Spin,
+    system,
     waiter::Waiter,
 };
 
@@ -79,6 +81,8 @@ pub struct Host {
     pub(crate) resting: AtomicBool,
     pub(crate) background: Arc<Waiter>,
     spin_ns: u64,
+    /// For waits for several descriptors.
+    pub(crate) spin: Spin,
     first_port: u16,
     /// Blocks of wire ports.
     pub(crate) blocks: Vec<u8>,
@@ -365,6 +369,7 @@ impl Host {
                 send_len,
             }),
             spin_ns: settings::get().spin_ns,
+            spin: Spin::default(),
             serving: AtomicU32::new(0),
             activity: AtomicU64::new(0),
             resting: AtomicBool::new(false),

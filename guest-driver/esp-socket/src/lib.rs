@@ -32,6 +32,7 @@ pub mod polls;
 pub mod processes;
 mod settings;
 mod signals;
+mod spin;
 pub mod stream;
 mod system;
 pub mod table;

@@ -9,6 +9,7 @@ use crate::{
     errno::Errno,
     host::{Host, now},
     mirror::Readiness,
+    spin::{self, Spin},
     stream::Stream,
     system, table,
 };
@@ -156,7 +157,10 @@ impl<'a> Poll<'a> {
 
     fn run(&mut self, limit_ns: Option<u64>, mask: *const sigset_t) -> Result<c_int, Errno> {
         let begin = now();
-        let spin_ns = self.hosts.first().map_or(0, |host| host.spin_ns());
+        let first = self.hosts.first().cloned();
+        let spin_ns = first.as_ref().map_or(0, |host| host.spin.next(host.spin_ns()));
+        let (mut has_slept, mut yielded_ns) = (spin_ns == 0, 0);
+        let note = |what: fn(&Spin)| first.iter().for_each(|host| what(&host.spin));
         let mut ask_kernel = true;
         loop {
             let seen = self.hosts.first().map_or(0, |host| host.changes());
@@ -166,13 +170,20 @@ impl<'a> Poll<'a> {
             }
             let waited = now().nanos_since(begin);
             if ready > 0 || limit_ns.is_some_and(|limit| limit <= waited) {
+                if ready > 0 && !has_slept {
+                    note(Spin::succeeded);
+                }
                 return Ok(ready as c_int);
             }
             if waited < spin_ns {
                 ask_kernel = false;
+                spin::give_way(waited, &mut yielded_ns);
                 continue;
             }
             ask_kernel = true;
+            if !std::mem::replace(&mut has_slept, true) {
+                note(Spin::failed);
+            }
             let left = limit_ns.map(|limit| limit - waited);
             if let Err(interrupted) = self.sleep(seen, left, mask) {
                 return match self.look(true, mask)? {

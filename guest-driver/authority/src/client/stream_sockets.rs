@@ -72,7 +72,7 @@ impl Session {
                 Ok(OpenedEsp {
                     port: port_of(&port, socket)?,
                     ether_type: EtherType(ether_type),
-                    report,
+                    report: self.placed(report),
                 })
             }
             _ => Err(OmxdError::Protocol),
@@ -107,7 +107,7 @@ impl Session {
         match self.ask_esp(request, ANSWER_LIMIT)? {
             (EspReply::Resumed, fds) => {
                 let [report] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
-                Ok(report)
+                Ok(self.placed(report))
             }
             _ => Err(OmxdError::Protocol),
         }
@@ -235,7 +235,7 @@ impl Session {
         match self.ask_esp(EspRequest::Report { session }, ANSWER_LIMIT)? {
             (EspReply::Done, fds) => {
                 let [report] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
-                Ok(report)
+                Ok(self.placed(report))
             }
             _ => Err(OmxdError::Protocol),
         }
