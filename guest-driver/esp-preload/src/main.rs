@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use esp_socket::keeper;
+use esp_socket::{keeper, starter};
 
 use arguments::Arguments;
 
@@ -35,6 +35,9 @@ fn library(own: &Path) -> Result<PathBuf> {
 fn run(arguments: Arguments) -> Result<()> {
     if let Some(interface) = arguments.keep_connection {
         return keeper::run(&interface).map_err(|error| anyhow::anyhow!("{error}"));
+    }
+    if let Some(interface) = arguments.start_authority {
+        return starter::run(&interface).map_err(|error| anyhow::anyhow!("{error}"));
     }
     let own = env::current_exe().context("this program's own file is not known")?;
     let library = match arguments.library {

@@ -31,6 +31,7 @@ pub mod polls;
 pub mod processes;
 mod settings;
 mod signals;
+pub mod starter;
 pub mod stream;
 mod system;
 pub mod table;
