@@ -14,17 +14,19 @@ use std::{
     process::ExitCode,
 };
 
-use omxd::{Arguments, Daemon, DaemonOptions};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 use weft_authority::{NumberedInterface, OmxdError, Settings};
 
+use crate::{Arguments, Daemon, DaemonOptions};
+
 /// The name of the reference's discovery daemon. Discovery is part of `omxd` here: called by this name, without
 /// options, it serves every board.
 const DISCOVERY: &str = "omxoed";
 
-fn main() -> ExitCode {
+/// Runs the program with the arguments of this process. Call it first, while the process has one thread: it may go on as another process.
+pub fn main() -> ExitCode {
     weft_authority::take_all_signals();
     let mut called = env::args_os();
     let name = called.next().unwrap_or_default();
