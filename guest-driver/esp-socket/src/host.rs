@@ -1,7 +1,7 @@
 //! One Ethernet interface as this process uses it: the engine with all connections, the port, and the threads that serve both.
 //!
 //! Whoever makes a call runs the engine in its own thread. A thread that has to wait spins a little and then sleeps on the port itself:
-//! one such thread is the *leader*, which all others sleep behind. A thread in the background ([`crate::background`]) serves the engine
+//! one such thread is the *leader*, which all others sleep behind. A thread in the background serves the engine
 //! when no call does.
 
 use std::{
@@ -27,7 +27,9 @@ use crate::{
     background,
     errno::Errno,
     mirror::{Mirror, Readiness},
-    own_fds, processes, settings, system,
+    own_fds, processes, settings,
+    spin::Spin,
+    system,
     waiter::Waiter,
 };
 
@@ -79,6 +81,8 @@ pub struct Host {
     pub(crate) resting: AtomicBool,
     pub(crate) background: Arc<Waiter>,
     spin_ns: u64,
+    /// For waits for several descriptors.
+    pub(crate) spin: Spin,
     first_port: u16,
     /// Blocks of wire ports.
     pub(crate) blocks: Vec<u8>,
@@ -253,7 +257,11 @@ impl State {
                 let is_broken = connection.is_over && reason == Reason::Reset;
                 connection.is_over = true;
                 connection.is_ended = true;
-                (id, Some(Errno(if is_broken { libc::EPIPE } else { reason.errno() })).filter(|error| error.0 != 0), false)
+                (
+                    id,
+                    Some(Errno(if is_broken { libc::EPIPE } else { reason.errno() })).filter(|error| error.0 != 0),
+                    false,
+                )
             }
             Event::Settled(id) => {
                 self.connection(id).is_settled = true;
@@ -361,6 +369,7 @@ impl Host {
                 send_len,
             }),
             spin_ns: settings::get().spin_ns,
+            spin: Spin::default(),
             serving: AtomicU32::new(0),
             activity: AtomicU64::new(0),
             resting: AtomicBool::new(false),
@@ -377,7 +386,9 @@ impl Host {
     pub(crate) fn connect(&self, mac: MacAddr, own: SocketAddr, peer: SocketAddr) -> Option<ConnectionId> {
         let address = Address { mac, port: peer.port() };
         let options = Options {
-            names: Names::new(own, peer.ip()),
+            names: Some(peer.ip())
+                .filter(|ip| !ip.is_unspecified())
+                .and_then(|ip| Names::new(own, ip)),
             ..options()
         };
         self.at_a_port(|state, port, now| state.engine.connect(port, address, options, now))
@@ -386,8 +397,7 @@ impl Host {
     /// Takes a connection over from the authority or another process.
     pub(crate) fn attach(&self, handover: &[u8]) -> Option<ConnectionId> {
         let handover = Handover::from_bytes(handover).ok()?;
-        let id =
-            self.at_a_port(|state, port, now| state.engine.attach(handover.clone(), port, options(), now))?;
+        let id = self.at_a_port(|state, port, now| state.engine.attach(handover.clone(), port, options(), now))?;
         self.run(|state, _| state.connection(id).is_connected = true);
         Some(id)
     }
@@ -426,7 +436,13 @@ impl Host {
                 return;
             }
             // A signal only makes it look once more.
-            let _ = self.sleep(seen, &[id], &mut Vec::new(), Some(SETTLE_LIMIT_NS - waited), std::ptr::null());
+            let _ = self.sleep(
+                seen,
+                &[id],
+                &mut Vec::new(),
+                Some(SETTLE_LIMIT_NS - waited),
+                std::ptr::null(),
+            );
         }
     }
 
@@ -469,7 +485,13 @@ impl Host {
             }
             let left = deadline.nanos_since(time);
             // A signal only makes it look once more.
-            let _ = self.sleep(seen, &[], &mut Vec::new(), Some(left.min(DELIVERY_LOOK_NS)), std::ptr::null());
+            let _ = self.sleep(
+                seen,
+                &[],
+                &mut Vec::new(),
+                Some(left.min(DELIVERY_LOOK_NS)),
+                std::ptr::null(),
+            );
         }
     }
 

@@ -169,7 +169,11 @@ pub(crate) fn spawn_apart(
 pub fn run(interface: &str) -> Result<(), Box<dyn std::error::Error>> {
     // SAFETY: whoever starts a keeper gives it these.
     let (pair, mut handover, mut ready) = unsafe {
-        (OwnedFd::from_raw_fd(PAIR_FD), File::from_raw_fd(HANDOVER_FD), File::from_raw_fd(READY_FD))
+        (
+            OwnedFd::from_raw_fd(PAIR_FD),
+            File::from_raw_fd(HANDOVER_FD),
+            File::from_raw_fd(READY_FD),
+        )
     };
     let mut bytes = Vec::new();
     handover.read_to_end(&mut bytes)?;
@@ -291,7 +295,7 @@ impl Keeper<'_> {
                 let _ = state.engine.shutdown_write(id, now);
             }
             let connection = state.connection(id);
-            turn.is_over |= connection.is_ended && !*to_program || from_program.is_none() && !*to_program;
+            turn.is_over |= !*to_program && (connection.is_ended || from_program.is_none());
         });
         turn
     }

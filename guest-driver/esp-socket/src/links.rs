@@ -70,7 +70,8 @@ impl Link {
                 renewed
             }
             _ => {
-                let new = Session::connect_to_running(&self.interface)?.ok_or(OmxdError::Gone)?;
+                let mut new = Session::connect_to_running(&self.interface)?.ok_or(OmxdError::Gone)?;
+                new.place_descriptors_from(own_fds::first());
                 own_fds::protect_session(&new);
                 *session = Some(new);
                 Ok(())
@@ -206,7 +207,7 @@ fn open(name: &str) -> Option<Arc<Link>> {
     let interface = Interface::find(name)
         .ok()
         .filter(|interface| interface.up && !interface.loopback)?;
-    let session = match Session::connect_to_running(&interface).ok()? {
+    let mut session = match Session::connect_to_running(&interface).ok()? {
         Some(session) => session,
         None if is_first_time(name) => {
             starter::start(name).ok()?;
@@ -214,6 +215,7 @@ fn open(name: &str) -> Option<Arc<Link>> {
         }
         None => return None,
     };
+    session.place_descriptors_from(own_fds::first());
     own_fds::protect_session(&session);
     let has_esp = match session.esp_status() {
         Ok(status) => status.off.is_none(),

@@ -16,6 +16,8 @@ pub(crate) struct Settings {
     pub(crate) spin_ns: u64,
     /// A connection that cannot be made by ESP is an error (`ESP_FALLBACK=never`).
     pub(crate) never_falls_back: bool,
+    /// Where a process says at its end what it did (`ESP_STATISTICS`): a file that is appended to, `-` for standard error.
+    pub(crate) statistics: Option<PathBuf>,
     /// The program that is a keeper, and that starts authorities.
     pub(crate) keeper: PathBuf,
     /// Variables of the authority, as `NAME=value`.
@@ -33,6 +35,7 @@ pub(crate) fn get() -> &'static Settings {
             spin_ns: spin_us.map_or(SPIN_NS, |us| us.saturating_mul(1000)),
             never_falls_back: env::var_os("ESP_FALLBACK").is_some_and(|value| value == "never"),
             of_authority: of_authority(),
+            statistics: env::var_os("ESP_STATISTICS").map(PathBuf::from),
             keeper: env::var_os(PROGRAM_VARIABLE).map_or_else(|| PathBuf::from("/usr/bin/esp-run"), PathBuf::from),
         }
     })

@@ -179,9 +179,9 @@ impl Session {
             (EspReply::Opened { port, ether_type }, fds) => {
                 let [socket, report] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
                 Ok(OpenedEsp {
-                    port: port.port(socket)?,
+                    port: port.port(self.placed(socket))?,
                     ether_type: EtherType(ether_type),
-                    report,
+                    report: self.placed(report),
                 })
             }
             _ => Err(OmxdError::Protocol),
@@ -216,7 +216,7 @@ impl Session {
         match self.ask_esp(request, ANSWER_LIMIT)? {
             (EspReply::Resumed, fds) => {
                 let [report] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
-                Ok(report)
+                Ok(self.placed(report))
             }
             _ => Err(OmxdError::Protocol),
         }

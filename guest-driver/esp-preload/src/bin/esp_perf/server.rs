@@ -29,7 +29,11 @@ fn serve(mut stream: TcpStream) -> Result<()> {
     let mut head = [0; Head::LEN];
     stream.read_exact(&mut head)?;
     let head = Head::from_bytes(head).context("a client asks for what this version does not know")?;
-    ensure!(head.size > 0 && head.size <= SIZE_MAX, "a client asks for messages of {} bytes", head.size);
+    ensure!(
+        head.size > 0 && head.size <= SIZE_MAX,
+        "a client asks for messages of {} bytes",
+        head.size
+    );
     let mut bytes = vec![0; head.size as usize];
     match head.kind {
         Kind::Latency | Kind::Asleep | Kind::Send => {
