@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Crates with a README of one page.
-const CRATES: [&str; 25] = [
+const CRATES: [&str; 27] = [
     "fabric",
     "fabric/ether",
     "fabric/settings",
@@ -16,6 +16,8 @@ const CRATES: [&str; 25] = [
     "guest-driver/authority",
     "guest-driver/card-control",
     "guest-driver/esp",
+    "guest-driver/esp-preload",
+    "guest-driver/esp-socket",
     "guest-driver/icopy",
     "guest-driver/icopy-abi",
     "guest-driver/lci",

@@ -1,6 +1,9 @@
-//! `esp-run`: starts a program whose TCP connections use ESP where the peer speaks it.
+//! `esp-run`: starts a program whose TCP connections use ESP where the peer speaks it. Called as `esp_perf` it is that program: in guests,
+//! where each byte costs boot time, both are one.
 
 mod arguments;
+#[path = "bin/esp_perf/main.rs"]
+mod perf;
 
 use std::{
     env,
@@ -11,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use esp_socket::keeper;
+use esp_socket::{keeper, starter};
 
 use arguments::Arguments;
 
@@ -35,6 +38,9 @@ fn library(own: &Path) -> Result<PathBuf> {
 fn run(arguments: Arguments) -> Result<()> {
     if let Some(interface) = arguments.keep_connection {
         return keeper::run(&interface).map_err(|error| anyhow::anyhow!("{error}"));
+    }
+    if let Some(interface) = arguments.start_authority {
+        return starter::run(&interface).map_err(|error| anyhow::anyhow!("{error}"));
     }
     let own = env::current_exe().context("this program's own file is not known")?;
     let library = match arguments.library {
@@ -68,6 +74,10 @@ fn run(arguments: Arguments) -> Result<()> {
 }
 
 fn main() -> ExitCode {
+    let called = env::args_os().next().unwrap_or_default();
+    if Path::new(&called).file_name().is_some_and(|name| name == "esp_perf") {
+        return perf::main();
+    }
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -7,7 +7,7 @@ use std::{
     ffi::CString,
     fs::File,
     io::{Read, Seek, Write},
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     ptr,
     sync::{Arc, atomic::Ordering},
 };
@@ -35,7 +35,7 @@ pub const ARGUMENT: &str = "--keep-connection";
 /// The keeper's descriptors: its end of the pair, the connection, and a pipe that it closes when it has the connection.
 const PAIR_FD: RawFd = 3;
 const HANDOVER_FD: RawFd = 4;
-const READY_FD: RawFd = 5;
+pub(crate) const READY_FD: RawFd = 5;
 /// So long a program waits for its keeper, in nanoseconds.
 const READY_LIMIT_NS: u64 = 5_000_000_000;
 /// Bytes that are moved at a time.
@@ -79,23 +79,27 @@ fn start(stream: &Stream, handover: &[u8]) -> std::io::Result<()> {
     spawn_apart(&program, &arguments, &variables, fds)?;
     drop(its_end);
     // The peer sends to this process until the keeper has told it otherwise, and would be refused if this process ended before.
-    let mut fds = [pollfd {
-        fd: ready.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    }];
-    let mut word = [0; 1];
-    let is_ready = matches!(system::poll(&mut fds, Some(READY_LIMIT_NS), ptr::null()), Ok(1))
-        && system::read(ready.as_raw_fd(), &mut word) == Ok(1);
-    if is_ready {
+    if is_ready(ready.as_fd()) {
         Ok(())
     } else {
         Err(std::io::ErrorKind::TimedOut.into())
     }
 }
 
-/// Starts a program that is no child of this one, with two descriptors.
-fn spawn_apart(
+/// Waits until a program that was started apart says that it is ready; `false`: it ended before, or takes too long.
+pub(crate) fn is_ready(ready: BorrowedFd<'_>) -> bool {
+    let mut fds = [pollfd {
+        fd: ready.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    let mut word = [0; 1];
+    matches!(system::poll(&mut fds, Some(READY_LIMIT_NS), ptr::null()), Ok(1))
+        && system::read(ready.as_raw_fd(), &mut word) == Ok(1)
+}
+
+/// Starts a program that is no child of this one, with three descriptors.
+pub(crate) fn spawn_apart(
     program: &CString,
     arguments: &[CString],
     variables: &[CString],

@@ -33,6 +33,7 @@ pub mod processes;
 mod settings;
 mod signals;
 mod spin;
+pub mod starter;
 pub mod stream;
 mod system;
 pub mod table;

@@ -1,7 +1,7 @@
 //! The interfaces of this host whose authority speaks ESP, as this process uses them.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     ffi::CStr,
     net::{IpAddr, SocketAddr, UdpSocket},
     ptr,
@@ -14,7 +14,7 @@ use weft_authority::{OmxdError, Refusal, Session};
 
 use crate::{
     host::{Host, HostParts},
-    own_fds,
+    own_fds, starter,
 };
 
 /// An interface without an authority is asked again after this time.
@@ -31,6 +31,8 @@ pub(crate) struct Link {
 struct Links {
     present: Vec<Arc<Link>>,
     absent: HashMap<String, Instant>,
+    /// Interfaces whose authority was to be started.
+    started: HashSet<String>,
 }
 
 static LINKS: Mutex<Option<Links>> = Mutex::new(None);
@@ -196,11 +198,23 @@ pub(crate) fn link(name: &str) -> Option<Arc<Link>> {
     })
 }
 
+/// Whether no authority of an interface was started for this process before: one that did not start, or was ended since, is left so.
+fn is_first_time(name: &str) -> bool {
+    with(|links| links.started.insert(name.to_owned()))
+}
+
 fn open(name: &str) -> Option<Arc<Link>> {
     let interface = Interface::find(name)
         .ok()
         .filter(|interface| interface.up && !interface.loopback)?;
-    let mut session = Session::connect_to_running(&interface).ok()??;
+    let mut session = match Session::connect_to_running(&interface).ok()? {
+        Some(session) => session,
+        None if is_first_time(name) => {
+            starter::start(name).ok()?;
+            Session::connect_to_running(&interface).ok()??
+        }
+        None => return None,
+    };
     session.place_descriptors_from(own_fds::first());
     own_fds::protect_session(&session);
     let has_esp = match session.esp_status() {
@@ -246,6 +260,7 @@ pub(crate) fn hosts() -> Vec<Arc<Host>> {
 /// In a forked child: the parent's sessions are closed, which tells nobody anything, and this process has none.
 pub(crate) fn forget() {
     let links = with(std::mem::take);
+    with(|new| new.started = links.started);
     for link in links.present {
         let session = link.session.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(session) = session {

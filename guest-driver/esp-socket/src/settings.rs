@@ -1,7 +1,9 @@
 //! Settings that users make by variables of the environment. They are read once, when the program starts: some servers clear their
 //! environment afterwards.
 
-use std::{env, path::PathBuf, sync::OnceLock};
+use std::{env, ffi::OsString, path::PathBuf, sync::OnceLock};
+
+use weft_authority::OMXD_VARIABLES;
 
 use crate::keeper::PROGRAM_VARIABLE;
 
@@ -16,8 +18,10 @@ pub(crate) struct Settings {
     pub(crate) never_falls_back: bool,
     /// Where a process says at its end what it did (`ESP_STATISTICS`): a file that is appended to, `-` for standard error.
     pub(crate) statistics: Option<PathBuf>,
-    /// The program that is a keeper.
+    /// The program that is a keeper, and that starts authorities.
     pub(crate) keeper: PathBuf,
+    /// Variables of the authority, as `NAME=value`.
+    pub(crate) of_authority: Vec<OsString>,
 }
 
 /// Returns the settings.
@@ -30,8 +34,21 @@ pub(crate) fn get() -> &'static Settings {
         Settings {
             spin_ns: spin_us.map_or(SPIN_NS, |us| us.saturating_mul(1000)),
             never_falls_back: env::var_os("ESP_FALLBACK").is_some_and(|value| value == "never"),
+            of_authority: of_authority(),
             statistics: env::var_os("ESP_STATISTICS").map(PathBuf::from),
             keeper: env::var_os(PROGRAM_VARIABLE).map_or_else(|| PathBuf::from("/usr/bin/esp-run"), PathBuf::from),
         }
     })
+}
+
+/// What an authority that is started for this program takes from the environment, and where its program is.
+fn of_authority() -> Vec<OsString> {
+    let names = OMXD_VARIABLES.iter().copied().chain(["OMX_OMXD", "OMX_RUN_DIR"]);
+    let together = |name: &str| {
+        let mut together = OsString::from(name);
+        together.push("=");
+        together.push(env::var_os(name)?);
+        Some(together)
+    };
+    names.filter_map(together).collect()
 }

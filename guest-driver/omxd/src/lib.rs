@@ -2,7 +2,7 @@
 //! endpoint numbers with sockets bound and filtered for them, and answers for endpoints that are not open. No message
 //! passes through it.
 //!
-//! [`Daemon`] is the authority, [`Arguments`] its command line. Programs reach it through the crate `weft-authority`.
+//! [`Daemon`] is the authority, [`Arguments`] its command line, [`program`] both together. Programs reach it through the crate `weft-authority`.
 
 mod card;
 mod cli;
@@ -18,6 +18,7 @@ mod marks;
 mod own_port;
 mod owners;
 mod pairing;
+pub mod program;
 mod setup;
 mod stale_files;
 

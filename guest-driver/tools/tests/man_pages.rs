@@ -128,12 +128,28 @@ fn lci_program_and_each_of_its_programs_have_a_man_page() {
 fn the_programs_of_esp_have_a_man_page_with_what_their_help_says() {
     let folder = tempfile::tempdir().unwrap();
     man::write_pages(folder.path()).unwrap();
-    let page = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap().replace("\\-", "-");
+    let page = |name: &str| {
+        fs::read_to_string(folder.path().join(name))
+            .unwrap()
+            .replace("\\-", "-")
+    };
     let run = page("esp-run.1");
-    for said in ["--never-fall-back", "--spin-us US", "ESP_FALLBACK=never", "ESP_SPIN_US", "PROGRAM"] {
-        assert!(run.contains(said) || synopsis_of(&run).contains(said), "{said} is not in {run}");
+    for said in [
+        "--never-fall-back",
+        "--spin-us US",
+        "ESP_FALLBACK=never",
+        "ESP_SPIN_US",
+        "PROGRAM",
+    ] {
+        assert!(
+            run.contains(said) || synopsis_of(&run).contains(said),
+            "{said} is not in {run}"
+        );
     }
-    assert!(!run.contains("keep-connection"), "an option of the library's own: {run}");
+    assert!(
+        !run.contains("keep-connection"),
+        "an option of the library's own: {run}"
+    );
     assert!(page("esp_perf.1").contains("SYNOPSIS"));
     assert!(page("esp_perf-server.1").contains("SYNOPSIS"));
     let client = page("esp_perf-client.1");

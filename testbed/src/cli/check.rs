@@ -51,9 +51,9 @@ pub(super) fn run(options: &CommonOptions, _: &NoArgs) -> Result<ExitCode> {
     findings.extend(of_qemu);
     findings.extend(image::missing_tools().into_iter().map(missing_tool));
     findings.push(program("vnicd"));
-    findings.extend(["weft-agent", "guest-tools", "omxd", "libopen-mx.so.0"].map(guest_program));
+    findings.extend(["weft-agent", "guest-tools", "libopen-mx.so.0", "libesp-preload.so"].map(guest_program));
     // The image, and the guest that tests KVM, need everything that was checked before.
-    let all_built = GuestBinaries::locate().is_ok_and(|binaries| binaries.find("omxd").is_ok());
+    let all_built = GuestBinaries::locate().is_ok_and(|binaries| binaries.find("guest-tools").is_ok());
     if let Some(qemu) = qemu.filter(|_| all_built && findings.iter().all(|finding| finding.state != State::Missing)) {
         findings.extend(image_and_accel(&qemu));
     }

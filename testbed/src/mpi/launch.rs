@@ -1,4 +1,5 @@
-//! How the MPI implementations of the image `mpi` start ranks in nodes, over Weft's libfabric provider or over TCP.
+//! How the MPI implementations of the image `mpi` start ranks in nodes, over Weft's libfabric provider, over TCP, or over
+//! TCP's calls by ESP.
 
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub(crate) enum Transport {
     Provider,
     /// TCP: Open MPI's own, or the provider `tcp` of MPICH's libfabric.
     Tcp,
+    /// The same, with the ranks under `esp-run`: streams straight over Ethernet. Ranks of one node have TCP between them.
+    Esp,
 }
 
 /// A node with the number of ranks that it runs.
@@ -76,7 +79,7 @@ impl Mpi {
                 ("OMPI_MCA_osc", "pt2pt"),
                 ("OMPI_MCA_mpi_yield_when_idle", "1"),
             ],
-            (Self::Open, Transport::Tcp) => &[
+            (Self::Open, Transport::Tcp | Transport::Esp) => &[
                 ("OMPI_MCA_pml", "ob1"),
                 ("OMPI_MCA_btl", "self,tcp"),
                 ("OMPI_MCA_mpi_yield_when_idle", "1"),
@@ -87,7 +90,7 @@ impl Mpi {
                 ("MPIR_CVAR_CH4_NETMOD", "ofi"),
                 ("MPIR_CVAR_NOLOCAL", "1"),
             ],
-            (Self::Mpich, Transport::Tcp) => &[
+            (Self::Mpich, Transport::Tcp | Transport::Esp) => &[
                 ("FI_PROVIDER", "tcp"),
                 ("MPIR_CVAR_CH4_NETMOD", "ofi"),
                 ("MPIR_CVAR_NOLOCAL", "1"),
@@ -122,6 +125,13 @@ impl Mpi {
             let names = variables.iter().map(|(name, _)| name.as_str());
             let names = ["FI_MX_STATISTICS"].into_iter().chain(names);
             argv.extend(names.flat_map(|name| ["-x", name]).map(str::to_owned));
+        }
+        if transport == Transport::Esp {
+            argv.push("esp-run".to_owned());
+            // A connection that ESP cannot make is an error, so that what is measured is ESP; within a node there is none.
+            if shares.iter().all(|(_, ranks)| *ranks == 1) {
+                argv.push("--never-fall-back".to_owned());
+            }
         }
         argv.extend(command.iter().cloned());
         let chosen = self.chosen(transport).iter().copied();
@@ -199,5 +209,15 @@ pub(super) mod tests {
         assert_eq!(value(&open, "OMPI_MCA_mtl"), None);
         let mpich = Mpi::Mpich.exec(&shares, Transport::Tcp, "/tmp/s", &variables, &command);
         assert_eq!(value(&mpich, "FI_PROVIDER").as_deref(), Some("tcp"));
+    }
+
+    #[test]
+    fn over_esp_ranks_do_as_over_tcp_and_fall_back_only_within_a_node() {
+        let command = ["imb".to_owned()];
+        let exec = |ranks| Mpi::Open.exec(&spread(&["n1", "n2"], ranks), Transport::Esp, "/tmp/s", &[], &command);
+        assert!(exec(2).argv.join(" ").ends_with(" esp-run --never-fall-back imb"));
+        assert!(exec(3).argv.join(" ").ends_with("-x FI_MX_STATISTICS esp-run imb"));
+        let over_tcp = Mpi::Open.exec(&spread(&["n1", "n2"], 2), Transport::Tcp, "/tmp/s", &[], &command);
+        assert_eq!(exec(2).env, over_tcp.env);
     }
 }

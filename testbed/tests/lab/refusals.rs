@@ -145,7 +145,7 @@ fn a_missing_program_of_our_own_is_named_with_how_to_build_it() {
     std::fs::create_dir(&bin).unwrap();
     // The guests' programs are there, `vnicd` is not.
     let guests = testbed::image::GuestBinaries::locate().unwrap();
-    for name in ["weft-agent", "guest-tools", "omxd", "libopen-mx.so.0"] {
+    for name in ["weft-agent", "guest-tools", "libopen-mx.so.0", "libesp-preload.so"] {
         std::fs::copy(guests.find(name).unwrap(), bin.join(name)).unwrap();
     }
     let said = refused(&world, PAIR, |command| _ = command.env("WEFT_BIN_DIR", &bin));

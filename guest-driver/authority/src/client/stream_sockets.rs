@@ -70,7 +70,7 @@ impl Session {
             (EspReply::Opened { port, ether_type }, fds) => {
                 let [socket, report] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
                 Ok(OpenedEsp {
-                    port: port_of(&port, socket)?,
+                    port: port_of(&port, self.placed(socket))?,
                     ether_type: EtherType(ether_type),
                     report: self.placed(report),
                 })

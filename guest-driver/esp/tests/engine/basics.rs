@@ -2,40 +2,7 @@
 
 use esp::{Error, Event, Options, Reason};
 
-<<<<<<< HEAD
 use super::{program::connect, world::World};
-=======
-use super::world::{World, mac};
-
-pub const PORT: u16 = 80;
-pub const OPTIONS: ListenOptions = ListenOptions {
-    backlog: 16,
-    hold: false,
-};
-
-/// Connects host 0 to host 1.
-pub fn connect(world: &mut World) -> [esp::ConnectionId; 2] {
-    if !world.hosts[1].engine.is_listening(PORT) {
-        world.hosts[1].engine.listen(PORT, OPTIONS).unwrap();
-    }
-    let peer = Address {
-        mac: mac(1),
-        port: PORT,
-    };
-    let local_port = 5_000 + world.hosts[0].engine.connections() as u16;
-    let now = world.now;
-    let client = world.hosts[0]
-        .engine
-        .connect(local_port, peer, Options::default(), now)
-        .unwrap();
-    let mut server = None;
-    assert!(world.run_until(1_000_000_000, |world| {
-        server = server.or_else(|| world.hosts[1].engine.accept(PORT));
-        server.is_some() && world.hosts[0].engine.info(client).unwrap().state == State::Established
-    }));
-    [client, server.unwrap()]
-}
->>>>>>> efcfb4ba77a90b51072001f09c7277fdda5544ef
 
 #[test]
 fn m_hr2_bytes_go_both_ways_and_the_end_of_each_stream_is_seen() {

@@ -1,4 +1,4 @@
-//! All tools in one program, for guest images, where each byte costs boot time: which of them runs is the name it is called by.
+//! All tools and `omxd` in one program, for guest images, where each byte costs boot time: which of them runs is the name it is called by.
 
 use std::{env, path::Path, process::ExitCode};
 
@@ -7,7 +7,7 @@ use tools::{board, copies, esp_ping, info, nicctl, perf};
 /// A tool: its name, and what it does.
 type Tool = (&'static str, fn() -> ExitCode);
 
-const TOOLS: [Tool; 13] = [
+const TOOLS: [Tool; 14] = [
     ("esp_ping", || tools::tool!(run_ping, "esp_ping", esp_ping, json)),
     ("icopy_perf", || tools::tool!(run, "icopy_perf", copies, json)),
     ("nicctl", || tools::tool!(run, "nicctl", nicctl, json)),
@@ -30,6 +30,7 @@ const TOOLS: [Tool; 13] = [
     ("omx_prepare_binding", || {
         tools::tool!(run_omx, "omx_prepare_binding", board::binding)
     }),
+    ("omxd", omxd::program::main),
     ("omx_tune", || tools::tool!(run_omx, "omx_tune", board::tune, json)),
 ];
 

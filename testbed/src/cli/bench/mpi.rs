@@ -22,19 +22,19 @@ const LENGTH_MAX: i64 = 1 << 22;
 /// The variable that says whether the provider has a helper thread.
 const HELPER_THREAD: &str = "OMX_PROGRESS";
 
-/// Compare MPI over Weft's libfabric provider with MPI over TCP, on the same cards.
+/// Compare MPI over Weft's libfabric provider with MPI over ESP and over TCP, on the same cards.
 ///
-/// Ranks run `imb` over the provider and over TCP in turns: Open MPI over its own TCP, MPICH over that of libfabric. The comparison starts
+/// Ranks run `imb` over the provider, over TCP and, under esp-run, over ESP in turns: Open MPI with its own TCP, MPICH with that of libfabric. The comparison starts
 /// a lab of four nodes and ends it; with --lab, it is in a running lab. `scripts/weft` builds `imb` for Debian's Open MPI; `scripts/mpi-workloads`
-/// does for any MPI. Exit status 3: an empty message takes longer than over TCP, or fewer than 5 pairs were measured.
+/// does for any MPI. Exit status 3: an empty message takes longer than over TCP, or fewer than 5 rounds were measured.
 #[derive(Debug, clap::Args)]
 #[command(add = show(&[
     ("weft bench mpi", "4 ranks in a lab of its own"),
-    ("weft bench mpi --lab mpi-4 --rounds 1 --operations PingPong", "one pair in a running lab"),
+    ("weft bench mpi --lab mpi-4 --rounds 1 --operations PingPong", "one round in a running lab"),
     ("weft bench mpi --mpi mpich --imb mpich/imb", "with MPICH; imb was built with its compiler wrapper"),
 ]))]
 pub(in crate::cli) struct BenchMpiArgs {
-    /// Pairs of turns.
+    /// Rounds, in which the transports take turns.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Ranks (default: one for each node).
@@ -66,7 +66,7 @@ pub(in crate::cli) struct BenchMpiArgs {
     /// The program imb on this machine (default for Open MPI: mpi/imb beside weft).
     #[arg(long, value_name = "PATH")]
     imb: Option<PathBuf>,
-    /// A variable for the ranks of both rivals; can be given several times. OMX_PROGRESS is 0 unless it is given: TCP has no helper
+    /// A variable for the ranks of all rivals; can be given several times. OMX_PROGRESS is 0 unless it is given: TCP has no helper
     /// thread either, and in a node with one processor it takes time from the ranks.
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,

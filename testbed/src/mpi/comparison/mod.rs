@@ -1,4 +1,5 @@
-//! `weft bench mpi`: the operations of `imb` over the libfabric provider and over TCP, on the same cards of the same guests, in turns.
+//! `weft bench mpi`: the operations of `imb` over the libfabric provider, over ESP and over TCP, on the same cards of the same guests, in
+//! turns.
 
 mod plan;
 mod report;
@@ -14,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 pub(crate) use self::plan::Operation;
 
 use self::{
-    plan::{Figure, MX},
+    plan::{ESP, Figure, MX},
     report::Conditions,
     turn::Ranks,
 };
@@ -36,7 +37,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// The options of the comparison.
 pub(crate) struct Options {
-    /// Alternating pairs of turns.
+    /// Rounds, in which the transports take turns.
     pub rounds: u32,
     /// MPI implementation that the program was built for.
     pub mpi: Mpi,
@@ -147,10 +148,10 @@ struct Transports {
 impl Scenario for Transports {
     fn measure(&mut self, _round: u32, turn: &Turn) -> Result<Vec<(Cell, Sample)>> {
         let first = turn.first().context("an empty turn")?;
-        let transport = if first.rival == MX {
-            Transport::Provider
-        } else {
-            Transport::Tcp
+        let transport = match first.rival {
+            MX => Transport::Provider,
+            ESP => Transport::Esp,
+            _ => Transport::Tcp,
         };
         let (begin, before) = (Instant::now(), Times::of_lab(&self.client)?);
         let samples = self.ranks.measure(transport, &self.figures)?;

@@ -1,4 +1,4 @@
-//! What is measured of both transports, and the bar of the comparison.
+//! What is measured of all transports, and the bar of the comparison.
 
 use crate::{
     harness::{Bar, Cell, Limit, Measurement, Plan, Unit},
@@ -10,8 +10,10 @@ const ROUNDS_MIN: u32 = 5;
 
 /// Number of the provider in the plan.
 pub(super) const MX: usize = 0;
+/// Number of ESP in the plan.
+pub(super) const ESP: usize = 1;
 /// Number of TCP in the plan.
-pub(super) const TCP: usize = 1;
+pub(super) const TCP: usize = 2;
 
 /// An operation that is measured, by its name in `imb`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -54,7 +56,7 @@ impl Operation {
     }
 }
 
-/// One figure of both transports.
+/// One figure of all transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Figure {
     pub operation: Operation,
@@ -93,10 +95,10 @@ pub(super) fn figures(operations: &[Operation], lengths: &[usize]) -> Vec<Figure
     figures
 }
 
-/// Makes the plan: both transports take turns, and empty messages must be quicker over the provider than over TCP.
+/// Makes the plan: the transports take turns, and empty messages must be quicker over the provider than over TCP.
 pub(super) fn plan(rounds: u32, figures: &[Figure]) -> Plan {
     let mut plan = Plan::new(rounds, ROUNDS_MIN);
-    plan.rivals = ["mx", "TCP"].map(str::to_owned).to_vec();
+    plan.rivals = ["mx", "ESP", "TCP"].map(str::to_owned).to_vec();
     let unit = Unit {
         name: "ns",
         show: |value| format!("{:.0} µs", value / 1e3),
@@ -120,8 +122,10 @@ pub(super) fn plan(rounds: u32, figures: &[Figure]) -> Plan {
             Bar::must(cell(measurement, MX), cell(measurement, TCP), limit)
         })
         .collect();
+    let esp = |measurement| Bar::must(cell(measurement, ESP), cell(measurement, TCP), Limit::Shown);
+    plan.bars.extend((0..figures.len()).map(esp));
     let turn = |rival| (0..figures.len()).map(|measurement| cell(measurement, rival)).collect();
-    plan.groups = vec![[MX, TCP].map(turn).to_vec()];
+    plan.groups = vec![[MX, ESP, TCP].map(turn).to_vec()];
     plan
 }
 
@@ -167,7 +171,7 @@ mod tests {
         let cell = |rival| Cell { measurement: 0, rival };
         assert_eq!(limits, [(cell(MX), Some(cell(TCP)), Limit::RatioMax(1.0))]);
         let turns = &plan.groups[0];
-        assert_eq!(turns.len(), 2, "a pair");
+        assert_eq!(turns.len(), 3, "one of each transport");
         for (rival, turn) in turns.iter().enumerate() {
             assert!(turn.iter().all(|cell| cell.rival == rival) && turn.len() == figures.len());
         }
@@ -178,6 +182,6 @@ mod tests {
     fn figures_that_are_not_wanted_are_left_out() {
         assert_eq!(figures(&[Operation::Barrier], &[16, 64]).len(), 1);
         assert!(figures(&[Operation::Bcast], &[0]).is_empty());
-        assert_eq!(plan(1, &figures(&[Operation::SendRecv], &[16])).judged().count(), 1);
+        assert_eq!(plan(1, &figures(&[Operation::SendRecv], &[16])).judged().count(), 2);
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::plan::{Figure, MX, TCP};
+use super::plan::{ESP, Figure, MX, TCP};
 use crate::{
     accel::Accel,
     harness::{
@@ -30,28 +30,32 @@ const fn described(mpi: Mpi) -> [&'static str; 2] {
     }
 }
 
-/// Returns how much faster the provider is in one figure, in percent, as the paper counts.
-fn gain(record: &Record, measurement: usize) -> Option<f64> {
+/// Returns the ratio of a rival's times to TCP's in one figure.
+fn ratio(record: &Record, rival: usize, measurement: usize) -> Option<f64> {
     let cell = |rival| Cell { measurement, rival };
-    let ratio = record.value(&Bar::must(cell(MX), cell(TCP), Limit::Shown))?;
-    Some((1.0 / ratio - 1.0) * 100.0)
+    record.value(&Bar::must(cell(rival), cell(TCP), Limit::Shown))
 }
 
-/// Makes the table of the paper: what each operation gains over TCP.
-fn gains(record: &Record, figures: &[Figure]) -> Table {
+/// Returns how much faster a rival is than TCP in one figure, in percent, as the paper counts.
+fn gain(record: &Record, rival: usize, measurement: usize) -> Option<f64> {
+    Some((1.0 / ratio(record, rival, measurement)? - 1.0) * 100.0)
+}
+
+/// Makes the table of the paper: what each operation gains over TCP with a rival.
+fn gains(record: &Record, rival: usize, figures: &[Figure]) -> Table {
     let mut operations: Vec<_> = figures.iter().map(|figure| figure.operation).collect();
     operations.dedup();
     let mut lengths: Vec<_> = figures.iter().map(|figure| figure.bytes).collect();
     lengths.sort_unstable();
     lengths.dedup();
-    let mut columns = vec![words("mx is faster than TCP")];
+    let mut columns = vec![words(format!("{} is faster than TCP", record.plan.rivals[rival]))];
     columns.extend(lengths.iter().map(|length| numbers(length_text(*length))));
     let mut table = Table::new(Style::Framed, &columns);
     for operation in operations {
         let mut row = vec![operation.name().to_owned()];
         row.extend(lengths.iter().map(|&bytes| {
             let is_it = |figure: &Figure| *figure == Figure { operation, bytes };
-            let gain = figures.iter().position(is_it).and_then(|at| gain(record, at));
+            let gain = figures.iter().position(is_it).and_then(|at| gain(record, rival, at));
             gain.map_or_else(String::new, |gain| format!("{gain:+.0} %"))
         }));
         table.row(row);
@@ -59,15 +63,18 @@ fn gains(record: &Record, figures: &[Figure]) -> Table {
     table
 }
 
-/// Returns a line about empty messages: the median of each transport, and the ratio of the pairs.
+/// Returns a line about empty messages: the median of each transport, and the ratios of the pairs.
 fn latency(record: &Record, figures: &[Figure]) -> Option<String> {
     let measurement = figures.iter().position(|figure| *figure == Figure::LATENCY)?;
-    let cell = |rival| Cell { measurement, rival };
-    let ratio = record.value(&Bar::must(cell(MX), cell(TCP), Limit::Shown))?;
+    let median = |rival| record.median_text(Cell { measurement, rival });
+    let against_tcp = |rival| ratio(record, rival, measurement);
     Some(format!(
-        "PingPong 0 B: mx {}, TCP {}, {ratio:.2} ×.\n",
-        record.median_text(cell(MX)),
-        record.median_text(cell(TCP))
+        "PingPong 0 B: mx {}, {:.2} × TCP's {}; ESP {}, {:.2} ×.\n",
+        median(MX),
+        against_tcp(MX)?,
+        median(TCP),
+        median(ESP),
+        against_tcp(ESP)?
     ))
 }
 
@@ -79,7 +86,9 @@ pub(super) fn report(record: &Record, conditions: &Conditions, figures: &[Figure
     }];
     let labels = [words("operation"), words("length")];
     let mut text = across(record, Style::Framed, &labels, &columns, MX).to_string();
-    text += &gains(record, figures).to_string();
+    for rival in [MX, ESP] {
+        text += &gains(record, rival, figures).to_string();
+    }
     text += &latency(record, figures).unwrap_or_default();
     let [mpi, tcp] = described(conditions.mpi);
     let Conditions {
@@ -90,9 +99,15 @@ pub(super) fn report(record: &Record, conditions: &Conditions, figures: &[Figure
         ..
     } = conditions;
     text += &format!(
-        "{mpi} over the provider mx and over {tcp} on the same cards: {ranks} ranks in {nodes} guests ({accel}, QEMU {qemu}), medians of\n\
-         {} alternating pairs. All patterns were verified, and the provider's counters say that it carried the messages.\n",
-        record.plan.rounds
+        "{mpi} over the provider mx, and over {tcp} with esp-run and without, on the same cards: {ranks} ranks in {nodes} guests\n\
+         ({accel}, QEMU {qemu}), medians of {} rounds in which they took turns. All patterns were verified, and the provider's counters\n\
+         say that it carried the messages.{}\n",
+        record.plan.rounds,
+        if ranks == nodes {
+            " With esp-run no rank had a connection over TCP to another."
+        } else {
+            " With esp-run, ranks of one node had TCP between them."
+        }
     );
     for (name, value) in &conditions.variables {
         text += &format!("All ranks had {name}={value}.\n");
@@ -127,13 +142,13 @@ mod tests {
         mpi::comparison::plan::{Operation, figures, plan},
     };
 
-    /// Makes the record of five pairs, in which TCP takes twice as long and a half, and one turn was slow.
+    /// Makes the record of five rounds, in which TCP takes twice as long and a half and ESP half as long again, and one round was slow.
     fn record(figures: &[Figure]) -> Record {
         let mut record = Record::new(plan(5, figures));
         for round in 0..5 {
             for measurement in 0..figures.len() {
                 let ours = (measurement + 1) as f64 * if round == 3 { 9e5 } else { 1e5 };
-                for (rival, value) in [(MX, ours), (TCP, ours * 2.5)] {
+                for (rival, value) in [(MX, ours), (ESP, ours * 1.5), (TCP, ours * 2.5)] {
                     record.add(round, Cell { measurement, rival }, Sample::new(value));
                 }
             }

@@ -113,9 +113,9 @@ impl Ranks {
                     bail!(sentence);
                 }
             }
-            Transport::Tcp => ensure!(
+            Transport::Tcp | Transport::Esp => ensure!(
                 carried.is_empty(),
-                "the provider mx was open in {} ranks that were to use TCP",
+                "the provider mx was open in {} ranks that were to use TCP's calls",
                 carried.len()
             ),
         }

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{Head, Kind, Measurement, PAUSE, SIZE_MAX};
+use super::{Head, Kind, Measurement, PAUSE, SIZE_MAX};
 
 pub(crate) fn run(measurement: &Measurement) -> Result<()> {
     let Measurement { size, count, .. } = *measurement;

@@ -54,7 +54,8 @@ fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
-fn main() -> ExitCode {
+/// Runs the program: here, or as `esp-run` called by this name.
+pub(crate) fn main() -> ExitCode {
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

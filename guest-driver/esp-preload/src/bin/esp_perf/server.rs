@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{Head, Kind, SIZE_MAX};
+use super::{Head, Kind, SIZE_MAX};
 
 pub(crate) fn run(listen: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen at {listen}"))?;
