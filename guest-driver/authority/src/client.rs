@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd},
     sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
@@ -20,6 +20,8 @@ use netif::{
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    io::fcntl_dupfd_cloexec,
     net::{Shutdown, shutdown},
     process::{Pid, getpid},
 };
@@ -45,6 +47,8 @@ pub struct Session {
     on_demand: bool,
     /// The number of answers that came too late or are still to come; they are dropped.
     owed: AtomicU32,
+    /// Descriptors of ESP's part get numbers from here on.
+    first_fd: RawFd,
     /// The process that made the session: a forked child has a copy that it must not use.
     process: Pid,
 }
@@ -205,6 +209,7 @@ impl Session {
             socket,
             on_demand,
             owed: AtomicU32::new(0),
+            first_fd: 0,
             process: getpid(),
         }
     }
@@ -248,6 +253,37 @@ impl Session {
             self.owed.fetch_add(1, Ordering::Relaxed);
         }
         answer
+    }
+
+    /// Makes a request whose answer may take long, and gives up when `stop` is readable: `None`.
+    pub(crate) fn request_or_stop(
+        &self,
+        request: &Request,
+        limit: Duration,
+        stop: BorrowedFd<'_>,
+    ) -> Result<Option<Reply>, OmxdError> {
+        self.catch_up(ANSWER_LIMIT)?;
+        protocol::send(self.socket.as_fd(), request, &[])?;
+        // The next request takes an answer that nobody waits for any more.
+        self.owed.fetch_add(1, Ordering::Relaxed);
+        let mut fds = [
+            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+        ];
+        let left = Timespec::try_from(limit).ok();
+        match poll(&mut fds, left.as_ref()) {
+            Ok(0) => Err(OmxdError::Late),
+            Ok(_) if fds[0].revents().is_empty() => Ok(None),
+            Ok(_) => {
+                self.owed.fetch_sub(1, Ordering::Relaxed);
+                match reach::hear(self.socket.as_fd(), ANSWER_LIMIT)?.0 {
+                    Reply::Refused { reason, sentence } => Err(OmxdError::Refused { reason, sentence }),
+                    reply => Ok(Some(reply)),
+                }
+            }
+            Err(Errno::INTR) => Ok(None),
+            Err(error) => Err(OmxdError::io("wait for omxd")(error)),
+        }
     }
 
     /// Makes a request for a caller that cannot wait.
@@ -398,9 +434,26 @@ impl Session {
         };
         // A child process may have the connection, too; the number that it stands for is to be free.
         self.end();
-        (self.socket, self.on_demand) = (reached.socket, reached.on_demand);
+        (self.socket, self.on_demand) = (self.placed(reached.socket), reached.on_demand);
         self.owed.store(0, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Moves the session's socket to a number from `first` on, where what comes with ESP's answers goes, too: for a library in a program
+    /// that has a use of its own for low numbers. Where none is free, descriptors stay where they are.
+    pub fn place_descriptors_from(&mut self, first: RawFd) {
+        self.first_fd = first;
+        if let Ok(moved) = fcntl_dupfd_cloexec(&self.socket, first) {
+            self.socket = moved;
+        }
+    }
+
+    /// Moves a descriptor to where this session's are.
+    pub(crate) fn placed(&self, fd: OwnedFd) -> OwnedFd {
+        if self.first_fd == 0 {
+            return fd;
+        }
+        fcntl_dupfd_cloexec(&fd, self.first_fd).unwrap_or(fd)
     }
 
     /// Connects anew after the authority was gone, and takes the open endpoint back to the new one.

@@ -61,7 +61,7 @@ functions! {
     fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int = |real| if table::is_known(fd) =>
         match table::stream(fd) {
             // SAFETY: the caller's promise.
-            Some(stream) => match guarded(|| unsafe { descriptors::input_output_control(&stream, request, argument) }.map(|done| c_int::from(done))) {
+            Some(stream) => match guarded(|| unsafe { descriptors::input_output_control(&stream, request, argument) }.map(c_int::from)) {
                 1 => 0,
                 0 => real(),
                 failed => failed,

@@ -58,9 +58,9 @@ functions! {
     /// `getpeername(2)`.
     fn getpeername(fd: c_int, to: *mut sockaddr, len: *mut socklen_t) -> c_int = |real| if table::is_known(fd) =>
         match calls::names(fd) {
-            // SAFETY: the caller's promise.
             Some(names) => guarded(|| {
                 calls::check_connected(fd)?;
+                // SAFETY: the caller's promise.
                 unsafe { calls::give_address(&names.1, to, len) }.map(|()| 0)
             }),
             None => real(),

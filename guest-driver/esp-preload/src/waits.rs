@@ -12,38 +12,50 @@ fn limit_ms(limit: c_int) -> Option<u64> {
     u64::try_from(limit).ok().map(|limit| limit * 1_000_000)
 }
 
+/// Whether a connection is among the descriptors of a call.
+fn concerns(fds: *const pollfd, count: nfds_t) -> bool {
+    // SAFETY: the caller of the C library's function promises that they are there.
+    unsafe { polls::concerns(fds, count) }
+}
+
+/// Whether a connection is in the sets of a call.
+fn select_concerns(count: c_int, read: *const fd_set, write: *const fd_set, other: *const fd_set) -> bool {
+    // SAFETY: as above.
+    unsafe { polls::select_concerns(count, read, write, other) }
+}
+
 functions! {
     /// `poll(2)`.
-    fn poll(fds: *mut pollfd, count: nfds_t, limit: c_int) -> c_int = |real| if polls::concerns(fds, count) =>
+    fn poll(fds: *mut pollfd, count: nfds_t, limit: c_int) -> c_int = |real| if concerns(fds, count) =>
         // SAFETY: the caller's promise.
         guarded(|| unsafe { polls::poll(fds, count, limit_ms(limit), std::ptr::null()) });
 
     /// `poll(2)` with a check of the array's length.
     fn __poll_chk(fds: *mut pollfd, count: nfds_t, limit: c_int, room: size_t) -> c_int = |real|
-    if count as usize * size_of::<pollfd>() <= room && polls::concerns(fds, count) =>
+    if count as usize * size_of::<pollfd>() <= room && concerns(fds, count) =>
         // SAFETY: the caller's promise.
         guarded(|| unsafe { polls::poll(fds, count, limit_ms(limit), std::ptr::null()) });
 
     /// `ppoll(2)`.
-    fn ppoll(fds: *mut pollfd, count: nfds_t, limit: *const timespec, mask: *const sigset_t) -> c_int = |real| if polls::concerns(fds, count) =>
+    fn ppoll(fds: *mut pollfd, count: nfds_t, limit: *const timespec, mask: *const sigset_t) -> c_int = |real| if concerns(fds, count) =>
         // SAFETY: the caller's promise.
         guarded(|| unsafe { polls::poll(fds, count, polls::limit_of(limit)?, mask) });
 
     /// `ppoll(2)` with a check of the array's length.
     fn __ppoll_chk(fds: *mut pollfd, count: nfds_t, limit: *const timespec, mask: *const sigset_t, room: size_t) -> c_int = |real|
-    if count as usize * size_of::<pollfd>() <= room && polls::concerns(fds, count) =>
+    if count as usize * size_of::<pollfd>() <= room && concerns(fds, count) =>
         // SAFETY: the caller's promise.
         guarded(|| unsafe { polls::poll(fds, count, polls::limit_of(limit)?, mask) });
 
     /// `select(2)`.
     fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set, limit: *mut timeval) -> c_int = |real|
-    if polls::select_concerns(count, read, write, other) =>
+    if select_concerns(count, read, write, other) =>
         // SAFETY: the caller's promise.
         guarded(|| unsafe { polls::select(count, [read, write, other], limit) });
 
     /// `pselect(2)`.
     fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set, limit: *const timespec, mask: *const sigset_t) -> c_int = |real|
-    if polls::select_concerns(count, read, write, other) =>
+    if select_concerns(count, read, write, other) =>
         // SAFETY: the caller's promise.
         guarded(|| unsafe { polls::pselect(count, [read, write, other], polls::limit_of(limit)?, mask) });
 

@@ -15,6 +15,9 @@ use crate::{host::Host, processes, system};
 /// The first interval in which the thread looks whether calls are made, in nanoseconds: half of the shortest retransmission timer.
 /// Each look at which none were made doubles it.
 const LOOK_NS: u64 = 500_000;
+/// Looks at which no call was made before the thread serves the engine: programs that make calls every few milliseconds are not
+/// disturbed, though a peer may send something again meanwhile.
+const LOOKS_MIN: u32 = 3;
 /// The interval is doubled so often at most. A timer that a call set meanwhile runs off that much later.
 const DOUBLINGS_MAX: u32 = 4;
 /// After so many looks, a second, the thread sleeps until the next call wakes it.
@@ -46,8 +49,8 @@ fn serve(host: &Weak<Host>) {
             continue;
         }
         looks += 1;
-        let serves = host.serving.load(Ordering::SeqCst) == 0;
-        let mut limit = Some(LOOK_NS << looks.min(DOUBLINGS_MAX));
+        let serves = looks >= LOOKS_MIN && host.serving.load(Ordering::SeqCst) == 0;
+        let mut limit = Some(LOOK_NS << looks.saturating_sub(1).min(DOUBLINGS_MAX));
         if looks > LOOKS_MAX {
             looks = LOOKS_MAX;
             limit = None;

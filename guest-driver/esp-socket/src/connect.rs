@@ -2,7 +2,7 @@
 //!
 //! The handshake with the peer's authority takes as long as a round trip, so a call that does not wait makes it, too; the program gets
 //! its `EINPROGRESS` and a descriptor that is writable at once. Only a peer that answered a short time ago and does not now makes such
-//! a call take longer, for [`HANDSHAKE_LIMIT_NS`] at most.
+//! a call take longer, for a second at most.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -27,6 +27,7 @@ use crate::{
     own_fds::OwnFd,
     processes::Frozen,
     settings,
+    spin::Spin,
     stream::Stream,
     system,
     table::{self, Entry},
@@ -78,6 +79,39 @@ pub unsafe fn by_esp(fd: RawFd, to: *const sockaddr, len: socklen_t) -> Way {
         Some(result) => Way::Esp(result),
         None => fall_back(),
     }
+}
+
+/// Connects to an Ethernet address, by ESP alone. Neither side knows an IP address of the other then.
+///
+/// # Errors
+/// `EISCONN`, `ENODEV` for an interface without ESP, `ECONNREFUSED` if nobody listens there by ESP, or answers.
+pub fn by_mac(fd: RawFd, interface: u32, mac: MacAddr, port: u16) -> Result<(), Errno> {
+    if !is_fresh(fd) {
+        return Err(Errno(if table::is_known(fd) {
+            libc::EISCONN
+        } else {
+            libc::EINVAL
+        }));
+    }
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: the name has the room that the C library wants.
+    if unsafe { libc::if_indextoname(interface, name.as_mut_ptr()) }.is_null() {
+        return Err(Errno(libc::ENODEV));
+    }
+    // SAFETY: the C library wrote a string.
+    let name = unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) }.to_string_lossy();
+    let link = links::link(&name).ok_or(Errno(libc::ENODEV))?;
+    let host = link.host().map_err(|_| Errno(libc::ENODEV))?;
+    let own = links::own_addresses()
+        .into_iter()
+        .find(|(of, ip)| *of == name && ip.is_ipv4());
+    let unknown = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+    let route = Route {
+        link,
+        mac,
+        own: own.map_or(unknown, |(_, ip)| ip),
+    };
+    handshake(fd, &host, &route, SocketAddr::new(unknown, port)).unwrap_or(Err(Errno(libc::ECONNREFUSED)))
 }
 
 /// TCP takes over, unless the user wants no such thing.
@@ -181,6 +215,7 @@ fn handshake(fd: RawFd, host: &Arc<Host>, route: &Route, to: SocketAddr) -> Opti
 fn await_connected(host: &Host, id: ConnectionId) -> bool {
     let begin = now();
     loop {
+        let seen = host.changes();
         let (is_connected, is_ended) = host.run(|state, _| {
             let connection = state.connection(id);
             (connection.is_connected, connection.is_ended)
@@ -191,6 +226,7 @@ fn await_connected(host: &Host, id: ConnectionId) -> bool {
         }
         // A signal does not end it: it takes microseconds.
         let _ = host.sleep(
+            seen,
             &[id],
             &mut Vec::new(),
             Some(HANDSHAKE_LIMIT_NS - waited),
@@ -224,6 +260,7 @@ pub(crate) fn become_stream(fd: RawFd, made: &Made) -> Result<Arc<Stream>, Errno
         is_announced: AtomicBool::new(false),
         is_passed: AtomicBool::new(false),
         frozen: Frozen::default(),
+        spin: Spin::default(),
     };
     stream.take_options();
     let stream = Arc::new(stream);

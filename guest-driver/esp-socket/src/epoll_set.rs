@@ -3,7 +3,6 @@
 //! when a frame came.
 
 use std::{
-    hint,
     os::fd::RawFd,
     ptr,
     sync::{Arc, Mutex, OnceLock, PoisonError, atomic::Ordering},
@@ -15,6 +14,7 @@ use crate::{
     errno::Errno,
     host::{Host, now},
     plain::Plain,
+    spin,
     stream::Stream,
     system,
     table::{self, Entry},
@@ -137,7 +137,9 @@ impl EpollSet {
     ) -> Result<c_int, Errno> {
         let hosts = self.hosts();
         let begin = now();
-        let spin_ns = hosts.first().map_or(0, |host| host.spin_ns());
+        let first = hosts.first();
+        let spin_ns = first.map_or(0, |host| host.spin.next(host.spin_ns()));
+        let mut has_slept = spin_ns == 0;
         loop {
             let dues: Vec<_> = hosts.iter().map(|host| host.serve_once()).collect();
             // SAFETY: the caller's promise.
@@ -153,8 +155,12 @@ impl EpollSet {
             if limit_ns.is_some_and(|limit| limit <= waited) {
                 return Ok(0);
             }
-            if spin(&hosts, spin_ns.saturating_sub(waited)) {
+            if !has_slept && look(&hosts, spin_ns.saturating_sub(waited)) {
+                first.iter().for_each(|host| host.spin.succeeded());
                 continue;
+            }
+            if !std::mem::replace(&mut has_slept, true) {
+                first.iter().for_each(|host| host.spin.failed());
             }
             let left = limit_ns.map(|limit| limit.saturating_sub(now().nanos_since(begin)));
             let sleep_ns = dues.into_iter().chain([left]).flatten().min();
@@ -176,18 +182,17 @@ impl EpollSet {
 }
 
 /// Looks for frames for a while; whether there is one.
-fn spin(hosts: &[Arc<Host>], spin_ns: u64) -> bool {
-    let begin = now();
+fn look(hosts: &[Arc<Host>], spin_ns: u64) -> bool {
+    let (begin, mut yielded_ns) = (now(), 0);
     loop {
         if hosts.iter().any(|host| host.has_frame()) {
             return true;
         }
-        if now().nanos_since(begin) >= spin_ns {
+        let looked_ns = now().nanos_since(begin);
+        if looked_ns >= spin_ns {
             return false;
         }
-        for _ in 0..16 {
-            hint::spin_loop();
-        }
+        spin::give_way(looked_ns, &mut yielded_ns);
     }
 }
 

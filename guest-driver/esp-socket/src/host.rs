@@ -1,7 +1,7 @@
 //! One Ethernet interface as this process uses it: the engine with all connections, the port, and the threads that serve both.
 //!
 //! Whoever makes a call runs the engine in its own thread. A thread that has to wait spins a little and then sleeps on the port itself:
-//! one such thread is the *leader*, which all others sleep behind. A thread in the background ([`crate::background`]) serves the engine
+//! one such thread is the *leader*, which all others sleep behind. A thread in the background serves the engine
 //! when no call does.
 
 use std::{
@@ -27,7 +27,9 @@ use crate::{
     background,
     errno::Errno,
     mirror::{Mirror, Readiness},
-    own_fds, processes, settings, system,
+    own_fds, processes, settings,
+    spin::Spin,
+    system,
     waiter::Waiter,
 };
 
@@ -71,12 +73,16 @@ pub struct Host {
     state: Mutex<State>,
     /// Threads of the program that sleep on the port.
     pub(crate) serving: AtomicU32,
+    /// Events of connections so far.
+    changes: Arc<AtomicU64>,
     /// Calls so far.
     pub(crate) activity: AtomicU64,
     /// The thread in the background sleeps without a limit of its own.
     pub(crate) resting: AtomicBool,
     pub(crate) background: Arc<Waiter>,
     spin_ns: u64,
+    /// For waits for several descriptors.
+    pub(crate) spin: Spin,
     first_port: u16,
     /// Blocks of wire ports.
     pub(crate) blocks: Vec<u8>,
@@ -94,6 +100,7 @@ pub(crate) struct State {
     /// Frames of `frames` that are to be sent: from, to.
     unsent: (usize, usize),
     pub(crate) connections: HashMap<ConnectionId, Connection>,
+    changes: Arc<AtomicU64>,
     leader: Option<Arc<Waiter>>,
     followers: Vec<Arc<Waiter>>,
     /// The interface is gone or switched off.
@@ -231,6 +238,7 @@ impl State {
     }
 
     fn note(&mut self, event: Event) {
+        self.changes.fetch_add(1, Ordering::Release);
         let (id, error, more) = match event {
             Event::Connected(id) => {
                 let connection = self.connection(id);
@@ -249,7 +257,11 @@ impl State {
                 let is_broken = connection.is_over && reason == Reason::Reset;
                 connection.is_over = true;
                 connection.is_ended = true;
-                (id, Some(Errno(if is_broken { libc::EPIPE } else { reason.errno() })).filter(|error| error.0 != 0), false)
+                (
+                    id,
+                    Some(Errno(if is_broken { libc::EPIPE } else { reason.errno() })).filter(|error| error.0 != 0),
+                    false,
+                )
             }
             Event::Settled(id) => {
                 self.connection(id).is_settled = true;
@@ -336,7 +348,9 @@ impl Host {
         own_fds::protect(packet_fd);
         let ports = ports_of(parts.block);
         let interface_index = parts.interface.index.cast_unsigned();
+        let changes = Arc::new(AtomicU64::new(0));
         let host = Arc::new(Self {
+            changes: changes.clone(),
             interface: parts.interface,
             packet_fd,
             state: Mutex::new(State {
@@ -346,6 +360,7 @@ impl Host {
                 lengths: [0; BATCH_FRAMES],
                 unsent: (0, 0),
                 connections: HashMap::new(),
+                changes,
                 leader: None,
                 followers: Vec::new(),
                 is_down: false,
@@ -354,6 +369,7 @@ impl Host {
                 send_len,
             }),
             spin_ns: settings::get().spin_ns,
+            spin: Spin::default(),
             serving: AtomicU32::new(0),
             activity: AtomicU64::new(0),
             resting: AtomicBool::new(false),
@@ -370,7 +386,9 @@ impl Host {
     pub(crate) fn connect(&self, mac: MacAddr, own: SocketAddr, peer: SocketAddr) -> Option<ConnectionId> {
         let address = Address { mac, port: peer.port() };
         let options = Options {
-            names: Names::new(own, peer.ip()),
+            names: Some(peer.ip())
+                .filter(|ip| !ip.is_unspecified())
+                .and_then(|ip| Names::new(own, ip)),
             ..options()
         };
         self.at_a_port(|state, port, now| state.engine.connect(port, address, options, now))
@@ -379,8 +397,7 @@ impl Host {
     /// Takes a connection over from the authority or another process.
     pub(crate) fn attach(&self, handover: &[u8]) -> Option<ConnectionId> {
         let handover = Handover::from_bytes(handover).ok()?;
-        let id =
-            self.at_a_port(|state, port, now| state.engine.attach(handover.clone(), port, options(), now))?;
+        let id = self.at_a_port(|state, port, now| state.engine.attach(handover.clone(), port, options(), now))?;
         self.run(|state, _| state.connection(id).is_connected = true);
         Some(id)
     }
@@ -412,13 +429,20 @@ impl Host {
     pub(crate) fn await_settled(&self, id: ConnectionId) {
         let begin = now();
         loop {
+            let seen = self.changes();
             let is_settled = self.run(|state, _| state.connection(id).is_settled || state.connection(id).is_ended);
             let waited = now().nanos_since(begin);
             if is_settled || waited >= SETTLE_LIMIT_NS {
                 return;
             }
             // A signal only makes it look once more.
-            let _ = self.sleep(&[id], &mut Vec::new(), Some(SETTLE_LIMIT_NS - waited), std::ptr::null());
+            let _ = self.sleep(
+                seen,
+                &[id],
+                &mut Vec::new(),
+                Some(SETTLE_LIMIT_NS - waited),
+                std::ptr::null(),
+            );
         }
     }
 
@@ -454,13 +478,20 @@ impl Host {
     /// Waits until what the program sent is acknowledged, on connections that it closed too.
     pub(crate) fn deliver(&self, deadline: Time) {
         loop {
+            let seen = self.changes();
             let (is_done, time) = self.run(|state, now| (state.engine.is_delivered(), now));
             if is_done || time >= deadline {
                 return;
             }
             let left = deadline.nanos_since(time);
             // A signal only makes it look once more.
-            let _ = self.sleep(&[], &mut Vec::new(), Some(left.min(DELIVERY_LOOK_NS)), std::ptr::null());
+            let _ = self.sleep(
+                seen,
+                &[],
+                &mut Vec::new(),
+                Some(left.min(DELIVERY_LOOK_NS)),
+                std::ptr::null(),
+            );
         }
     }
 
@@ -533,13 +564,20 @@ impl Host {
         }
     }
 
-    /// Sleeps until a frame comes, something happens to one of `ids`, one of `fds` is ready, or `limit_ns` are over. Things may have
-    /// happened before: the caller looks again. With `ready` nothing is waited for.
+    /// Returns a number that another one follows when something happens to a connection: for [`sleep`](Self::sleep).
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until a frame comes, something happens to one of `ids`, one of `fds` is ready, or `limit_ns` are over; not at all if
+    /// anything happened since [`changes`](Self::changes) was `seen`, which is read before the caller looks whether it has to wait.
     ///
     /// # Errors
     /// `EINTR` after a signal.
     pub(crate) fn sleep(
         &self,
+        seen: u64,
         ids: &[ConnectionId],
         fds: &mut Vec<pollfd>,
         limit_ns: Option<u64>,
@@ -552,7 +590,7 @@ impl Host {
         let now = now();
         let may_sleep = state.arm();
         let due = state.engine.poll_timeout().map(|at| at.nanos_since(now));
-        if !may_sleep || due == Some(0) {
+        if !may_sleep || due == Some(0) || self.changes() != seen {
             return Ok(());
         }
         for id in ids {

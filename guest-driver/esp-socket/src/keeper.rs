@@ -165,7 +165,11 @@ fn spawn_apart(
 pub fn run(interface: &str) -> Result<(), Box<dyn std::error::Error>> {
     // SAFETY: whoever starts a keeper gives it these.
     let (pair, mut handover, mut ready) = unsafe {
-        (OwnedFd::from_raw_fd(PAIR_FD), File::from_raw_fd(HANDOVER_FD), File::from_raw_fd(READY_FD))
+        (
+            OwnedFd::from_raw_fd(PAIR_FD),
+            File::from_raw_fd(HANDOVER_FD),
+            File::from_raw_fd(READY_FD),
+        )
     };
     let mut bytes = Vec::new();
     handover.read_to_end(&mut bytes)?;
@@ -214,6 +218,7 @@ struct Turn {
 impl Keeper<'_> {
     fn serve(&mut self) {
         loop {
+            let seen = self.host.changes();
             let turn = self.turn();
             if turn.is_over {
                 return;
@@ -237,7 +242,7 @@ impl Keeper<'_> {
                 });
             }
             // Signals end the keeper or mean nothing.
-            let _ = self.host.sleep(&[self.id], &mut fds, None, ptr::null());
+            let _ = self.host.sleep(seen, &[self.id], &mut fds, None, ptr::null());
         }
     }
 
@@ -286,7 +291,7 @@ impl Keeper<'_> {
                 let _ = state.engine.shutdown_write(id, now);
             }
             let connection = state.connection(id);
-            turn.is_over |= connection.is_ended && !*to_program || from_program.is_none() && !*to_program;
+            turn.is_over |= !*to_program && (connection.is_ended || from_program.is_none());
         });
         turn
     }

@@ -11,6 +11,7 @@
 
 mod address;
 mod background;
+mod c_interface;
 pub mod calls;
 pub mod connect;
 pub mod counters;
@@ -31,6 +32,7 @@ pub mod polls;
 pub mod processes;
 mod settings;
 mod signals;
+mod spin;
 pub mod stream;
 mod system;
 pub mod table;

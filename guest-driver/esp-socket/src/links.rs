@@ -68,7 +68,8 @@ impl Link {
                 renewed
             }
             _ => {
-                let new = Session::connect_to_running(&self.interface)?.ok_or(OmxdError::Gone)?;
+                let mut new = Session::connect_to_running(&self.interface)?.ok_or(OmxdError::Gone)?;
+                new.place_descriptors_from(own_fds::first());
                 own_fds::protect_session(&new);
                 *session = Some(new);
                 Ok(())
@@ -199,7 +200,8 @@ fn open(name: &str) -> Option<Arc<Link>> {
     let interface = Interface::find(name)
         .ok()
         .filter(|interface| interface.up && !interface.loopback)?;
-    let session = Session::connect_to_running(&interface).ok()??;
+    let mut session = Session::connect_to_running(&interface).ok()??;
+    session.place_descriptors_from(own_fds::first());
     own_fds::protect_session(&session);
     let has_esp = match session.esp_status() {
         Ok(status) => status.off.is_none(),

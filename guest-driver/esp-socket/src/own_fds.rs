@@ -18,7 +18,7 @@ static FIRST: OnceLock<RawFd> = OnceLock::new();
 
 /// Returns the number from which the library's descriptors are placed. The soft limit is raised to the hard one, so that the program
 /// has as many numbers as before.
-fn first() -> RawFd {
+pub(crate) fn first() -> RawFd {
     *FIRST.get_or_init(|| {
         let mut limit = libc::rlimit {
             rlim_cur: 0,

@@ -9,25 +9,32 @@ use crate::{
     errno::Errno,
     host::{Host, now},
     mirror::Readiness,
+    spin::{self, Spin},
     stream::Stream,
     system, table,
 };
 
 /// Returns the limit of a call in nanoseconds; `None`: for ever.
 ///
+/// # Safety
+/// `limit` points to a time or is null.
+///
 /// # Errors
 /// `EINVAL` for what is no time.
-pub fn limit_of(limit: *const timespec) -> Result<Option<u64>, Errno> {
-    // SAFETY: the caller of the C library's function promises that it is a time or null.
+pub unsafe fn limit_of(limit: *const timespec) -> Result<Option<u64>, Errno> {
+    // SAFETY: the caller's promise.
     unsafe { limit.as_ref() }.map(|limit| system::ns_of(*limit)).transpose()
 }
 
 /// Whether a connection is among the descriptors.
-pub fn concerns(fds: *const pollfd, count: nfds_t) -> bool {
+///
+/// # Safety
+/// `fds` points to `count` of them or is null.
+pub unsafe fn concerns(fds: *const pollfd, count: nfds_t) -> bool {
     if !crate::is_in_use() || fds.is_null() {
         return false;
     }
-    // SAFETY: the caller of the C library's function promises it.
+    // SAFETY: the caller's promise.
     let fds = unsafe { slice::from_raw_parts(fds, count as usize) };
     fds.iter()
         .any(|one| table::is_known(one.fd) && table::stream(one.fd).is_some())
@@ -130,7 +137,7 @@ impl<'a> Poll<'a> {
     }
 
     /// Sleeps until something may be ready.
-    fn sleep(&mut self, limit_ns: Option<u64>, mask: *const sigset_t) -> Result<(), Errno> {
+    fn sleep(&mut self, seen: u64, limit_ns: Option<u64>, mask: *const sigset_t) -> Result<(), Errno> {
         let Some(host) = self.hosts.first().cloned() else {
             return Ok(());
         };
@@ -145,29 +152,40 @@ impl<'a> Poll<'a> {
             events: libc::POLLIN,
             revents: 0,
         }));
-        host.sleep(&ids, &mut fds, limit_ns, mask)
+        host.sleep(seen, &ids, &mut fds, limit_ns, mask)
     }
 
     fn run(&mut self, limit_ns: Option<u64>, mask: *const sigset_t) -> Result<c_int, Errno> {
         let begin = now();
-        let spin_ns = self.hosts.first().map_or(0, |host| host.spin_ns());
+        let first = self.hosts.first().cloned();
+        let spin_ns = first.as_ref().map_or(0, |host| host.spin.next(host.spin_ns()));
+        let (mut has_slept, mut yielded_ns) = (spin_ns == 0, 0);
+        let note = |what: fn(&Spin)| first.iter().for_each(|host| what(&host.spin));
         let mut ask_kernel = true;
         loop {
+            let seen = self.hosts.first().map_or(0, |host| host.changes());
             let mut ready = self.look(ask_kernel, mask)?;
             if ready > 0 && !ask_kernel {
                 ready = self.look(true, mask)?;
             }
             let waited = now().nanos_since(begin);
             if ready > 0 || limit_ns.is_some_and(|limit| limit <= waited) {
+                if ready > 0 && !has_slept {
+                    note(Spin::succeeded);
+                }
                 return Ok(ready as c_int);
             }
             if waited < spin_ns {
                 ask_kernel = false;
+                spin::give_way(waited, &mut yielded_ns);
                 continue;
             }
             ask_kernel = true;
+            if !std::mem::replace(&mut has_slept, true) {
+                note(Spin::failed);
+            }
             let left = limit_ns.map(|limit| limit - waited);
-            if let Err(interrupted) = self.sleep(left, mask) {
+            if let Err(interrupted) = self.sleep(seen, left, mask) {
                 return match self.look(true, mask)? {
                     0 => Err(interrupted),
                     ready => Ok(ready as c_int),
@@ -219,7 +237,10 @@ fn put(set: *mut fd_set, fd: RawFd, value: bool) {
 }
 
 /// Whether a connection is in the sets.
-pub fn select_concerns(count: c_int, read: *const fd_set, write: *const fd_set, other: *const fd_set) -> bool {
+///
+/// # Safety
+/// Each set has `count` bits or is null.
+pub unsafe fn select_concerns(count: c_int, read: *const fd_set, write: *const fd_set, other: *const fd_set) -> bool {
     crate::is_in_use()
         && (0..count).any(|fd| {
             table::is_known(fd) && (has(read, fd) || has(write, fd) || has(other, fd)) && table::stream(fd).is_some()

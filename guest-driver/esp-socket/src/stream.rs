@@ -1,7 +1,6 @@
 //! A connection over ESP behind a descriptor of the program.
 
 use std::{
-    hint,
     os::fd::{AsRawFd, RawFd},
     sync::{
         Arc,
@@ -19,7 +18,9 @@ use crate::{
     mirror::Mirror,
     own_fds::OwnFd,
     processes::{self, Frozen, Shared},
-    signals, system,
+    signals,
+    spin::{self, Spin},
+    system,
 };
 
 /// A connection. Its last copy closes it, as the last copy of a descriptor does: a call that is under way on another thread keeps it.
@@ -43,6 +44,7 @@ pub struct Stream {
     pub(crate) is_passed: AtomicBool,
     /// Who has it, while that may be another process.
     pub(crate) frozen: Frozen,
+    pub(crate) spin: Spin,
 }
 
 impl Stream {
@@ -101,6 +103,7 @@ impl Stream {
             is_announced: copy(&self.is_announced),
             is_passed: AtomicBool::new(false),
             frozen: Frozen::default(),
+            spin: Spin::default(),
         })
     }
 
@@ -155,10 +158,14 @@ impl Stream {
     ) -> Result<T, Errno> {
         let begin = now();
         let deadline = (limit_ns > 0).then(|| begin.plus_nanos(limit_ns));
-        let spin_ns = self.host.spin_ns();
+        let spin_ns = self.spin.next(self.host.spin_ns());
+        let (mut has_slept, mut yielded_ns) = (spin_ns == 0, 0);
         loop {
-            hint::spin_loop();
+            let seen = self.host.changes();
             if let Some(result) = self.host.run(&mut attempt) {
+                if !has_slept {
+                    self.spin.succeeded();
+                }
                 return result;
             }
             if !self.is_settled() {
@@ -170,10 +177,17 @@ impl Stream {
                 return Err(Errno(libc::EAGAIN));
             }
             if time.nanos_since(begin) < spin_ns {
+                spin::give_way(time.nanos_since(begin), &mut yielded_ns);
                 continue;
             }
+            if !std::mem::replace(&mut has_slept, true) {
+                self.spin.failed();
+            }
             let left = deadline.map(|deadline| deadline.nanos_since(time));
-            if let Err(interrupted) = self.host.sleep(&[self.id], &mut Vec::new(), left, std::ptr::null()) {
+            if let Err(interrupted) = self
+                .host
+                .sleep(seen, &[self.id], &mut Vec::new(), left, std::ptr::null())
+            {
                 if let Some(result) = self.host.run(&mut attempt) {
                     return result;
                 }

@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Arg, Command, CommandFactory};
 use clap_mangen::Man;
 use lci_programs::cli as lci_program;
-use tools::{board, copies, info, nicctl, perf};
+use tools::{board, copies, esp_ping, info, nicctl, perf};
 
 fn main() -> anyhow::Result<()> {
     let folder = PathBuf::from(env::args_os().nth(1).context("name the folder for the pages")?);
@@ -29,6 +29,7 @@ pub fn write_pages(folder: &Path) -> anyhow::Result<()> {
         board::peers::Arguments::command(),
         board::tune::Arguments::command(),
         copies::Arguments::command(),
+        esp_ping::Arguments::command(),
         info::Arguments::command(),
         lci_program::Arguments::command(),
         nicctl::Arguments::command(),

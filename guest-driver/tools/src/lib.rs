@@ -6,11 +6,12 @@
 
 pub mod board;
 pub mod copies;
+pub mod esp_ping;
 pub mod info;
 pub mod nicctl;
 pub mod perf;
 mod run;
 mod stop;
 
-pub use run::{run, run_omx, say};
+pub use run::{run, run_omx, run_ping, say};
 pub use stop::Stop;

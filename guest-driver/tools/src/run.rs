@@ -22,6 +22,11 @@ pub fn run_omx(tool: &str, json: bool, body: impl FnOnce() -> anyhow::Result<Exi
     run_with(tool, json, ExitCode::from(255), body)
 }
 
+/// As [`run`], for `esp_ping`: as `ping` does, it ends with 2 when something is wrong.
+pub fn run_ping(tool: &str, json: bool, body: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
+    run_with(tool, json, ExitCode::from(2), body)
+}
+
 fn run_with(tool: &str, json: bool, failure: ExitCode, body: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     omx::show_warnings();
     match body() {
@@ -38,7 +43,7 @@ fn run_with(tool: &str, json: bool, failure: ExitCode, body: impl FnOnce() -> an
     }
 }
 
-/// Runs the tool of a module by [`run`] or [`run_omx`], under its name; `json` where it has that option.
+/// Runs the tool of a module by [`run`], [`run_omx`] or [`run_ping`], under its name; `json` where it has that option.
 #[macro_export]
 macro_rules! tool {
     ($run:ident, $name:literal, $($module:ident)::+ $(, $json:ident)?) => {{

@@ -27,7 +27,7 @@ mod protocol;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     ops::RangeInclusive,
-    os::fd::OwnedFd,
+    os::fd::{BorrowedFd, OwnedFd},
     time::Duration,
 };
 
@@ -179,9 +179,9 @@ impl Session {
             (EspReply::Opened { port, ether_type }, fds) => {
                 let [socket, report] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
                 Ok(OpenedEsp {
-                    port: port.port(socket)?,
+                    port: port.port(self.placed(socket))?,
                     ether_type: EtherType(ether_type),
-                    report,
+                    report: self.placed(report),
                 })
             }
             _ => Err(OmxdError::Protocol),
@@ -216,7 +216,7 @@ impl Session {
         match self.ask_esp(request, ANSWER_LIMIT)? {
             (EspReply::Resumed, fds) => {
                 let [report] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
-                Ok(report)
+                Ok(self.placed(report))
             }
             _ => Err(OmxdError::Protocol),
         }
@@ -276,16 +276,19 @@ impl Session {
         }
     }
 
-    /// Sends an EDP ping and waits for the answer, `limit` at most, a minute at most; `None`: there was none.
+    /// Sends an EDP ping and waits for the answer, `limit` at most, a minute at most; `None`: there was none, or `stop` became readable
+    /// or a signal came before.
     ///
     /// # Errors
     /// [`OmxdError::Refused`]: by [`crate::Refusal::NoPeer`] for this interface's own address, by [`crate::Refusal::NoEsp`];
     /// [`OmxdError::Gone`].
-    pub fn ping_esp(&self, to: EspTarget, limit: Duration) -> Result<Option<EspPong>, OmxdError> {
+    pub fn ping_esp(&self, to: EspTarget, limit: Duration, stop: BorrowedFd<'_>) -> Result<Option<EspPong>, OmxdError> {
         let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-        match self.ask_esp(EspRequest::Ping { to, limit_ms }, limit.saturating_add(ANSWER_LIMIT))? {
-            (EspReply::Pong(pong), _) => Ok(pong),
-            _ => Err(OmxdError::Protocol),
+        let request = Request::Esp(EspRequest::Ping { to, limit_ms });
+        match self.request_or_stop(&request, limit.saturating_add(ANSWER_LIMIT), stop)? {
+            Some(Reply::Esp(EspReply::Pong(pong))) => Ok(pong),
+            None => Ok(None),
+            Some(_) => Err(OmxdError::Protocol),
         }
     }
 

@@ -31,7 +31,10 @@ impl Talk {
         let mut command = hosts.esp(Left);
         command.args(["python3", TALK, "connect", Right.ip(), "7005"]);
         let mut client = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (words, answers) = (client.stdin.take().unwrap(), BufReader::new(client.stdout.take().unwrap()));
+        let (words, answers) = (
+            client.stdin.take().unwrap(),
+            BufReader::new(client.stdout.take().unwrap()),
+        );
         let mut talk = Self {
             server,
             client,
@@ -91,7 +94,10 @@ fn m_hr2_connections_go_on_without_their_authority_and_new_ones_come_when_it_is_
             if tcp.take() == 0 {
                 break;
             }
-            assert!(begin.elapsed() < Duration::from_secs(30), "the listener is not registered again");
+            assert!(
+                begin.elapsed() < Duration::from_secs(30),
+                "the listener is not registered again"
+            );
             thread::sleep(Duration::from_millis(100));
         }
         assert_eq!(talk.ask("echo 100000"), "same");
@@ -101,79 +107,102 @@ fn m_hr2_connections_go_on_without_their_authority_and_new_ones_come_when_it_is_
 
 #[test]
 fn m_hr2_a_connection_goes_on_when_a_cable_is_back_after_ten_seconds() {
-    between_hosts("faults::m_hr2_a_connection_goes_on_when_a_cable_is_back_after_ten_seconds", |hosts| {
-        let mut talk = Talk::new(&hosts);
-        assert_eq!(talk.ask("echo 100000"), "same");
-        hosts.must(Right, &["ip", "link", "set", hosts.interface(Right), "down"]);
-        talk.tell("echo 3000000");
-        thread::sleep(Duration::from_secs(10));
-        hosts.must(Right, &["ip", "link", "set", hosts.interface(Right), "up"]);
-        let begin = Instant::now();
-        assert_eq!(talk.answer(), "same");
-        assert!(begin.elapsed() < Duration::from_secs(15), "it took {:?}", begin.elapsed());
-    });
+    between_hosts(
+        "faults::m_hr2_a_connection_goes_on_when_a_cable_is_back_after_ten_seconds",
+        |hosts| {
+            let mut talk = Talk::new(&hosts);
+            assert_eq!(talk.ask("echo 100000"), "same");
+            hosts.must(Right, &["ip", "link", "set", hosts.interface(Right), "down"]);
+            talk.tell("echo 3000000");
+            thread::sleep(Duration::from_secs(10));
+            hosts.must(Right, &["ip", "link", "set", hosts.interface(Right), "up"]);
+            let begin = Instant::now();
+            assert_eq!(talk.answer(), "same");
+            assert!(
+                begin.elapsed() < Duration::from_secs(15),
+                "it took {:?}",
+                begin.elapsed()
+            );
+        },
+    );
 }
 
 #[test]
 fn m_hr2_the_peer_of_a_killed_program_is_told_within_the_stated_time() {
-    between_hosts("faults::m_hr2_the_peer_of_a_killed_program_is_told_within_the_stated_time", |hosts| {
-        let mut talk = Talk::new(&hosts);
-        assert_eq!(talk.ask("echo 1000"), "same");
-        talk.tell("wait");
-        talk.server.signal("-KILL");
-        let begin = Instant::now();
-        assert_eq!(talk.answer(), "Connection reset by peer");
-        assert!(begin.elapsed() < Duration::from_secs(15), "it took {:?}", begin.elapsed());
-    });
+    between_hosts(
+        "faults::m_hr2_the_peer_of_a_killed_program_is_told_within_the_stated_time",
+        |hosts| {
+            let mut talk = Talk::new(&hosts);
+            assert_eq!(talk.ask("echo 1000"), "same");
+            talk.tell("wait");
+            talk.server.signal("-KILL");
+            let begin = Instant::now();
+            assert_eq!(talk.answer(), "Connection reset by peer");
+            assert!(
+                begin.elapsed() < Duration::from_secs(15),
+                "it took {:?}",
+                begin.elapsed()
+            );
+        },
+    );
 }
 
 #[test]
 fn m_hr2_an_interface_that_is_gone_ends_its_connections() {
-    between_hosts("faults::m_hr2_an_interface_that_is_gone_ends_its_connections", |hosts| {
-        let mut talk = Talk::new(&hosts);
-        assert_eq!(talk.ask("echo 1000"), "same");
-        hosts.must(Left, &["ip", "link", "del", hosts.interface(Left)]);
-        assert_eq!(talk.ask("echo 1000"), "No route to host");
-    });
+    between_hosts(
+        "faults::m_hr2_an_interface_that_is_gone_ends_its_connections",
+        |hosts| {
+            let mut talk = Talk::new(&hosts);
+            assert_eq!(talk.ask("echo 1000"), "same");
+            hosts.must(Left, &["ip", "link", "del", hosts.interface(Left)]);
+            assert_eq!(talk.ask("echo 1000"), "No route to host");
+        },
+    );
 }
 
 #[test]
 fn m_hr2_a_million_fuzzed_frames_leave_a_live_connection_as_it_is() {
-    between_hosts("faults::m_hr2_a_million_fuzzed_frames_leave_a_live_connection_as_it_is", |hosts| {
-        let mut talk = Talk::new(&hosts);
-        let shown = hosts.must(Right, &["ip", "-o", "link", "show", "dev", hosts.interface(Right)]);
-        let address = shown.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next());
-        let right: MacAddr = address.unwrap().parse().unwrap();
-        let left = Interface::find(hosts.interface(Left)).unwrap();
-        let mut port = AfPacket::open(&left.name, EtherType(0x4553), &AfPacketOptions::default()).unwrap();
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut next = move || {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random
-        };
-        for round in 0..100 {
-            for _ in 0..10_000 {
-                let mut frame = [0; 96];
-                frame[..6].copy_from_slice(&right.0);
-                frame[6..12].copy_from_slice(&left.mac.0);
-                frame[12..14].copy_from_slice(&[0x45, 0x53]);
-                for part in frame[14..].chunks_mut(8) {
-                    part.copy_from_slice(&next().to_be_bytes()[..part.len()]);
+    between_hosts(
+        "faults::m_hr2_a_million_fuzzed_frames_leave_a_live_connection_as_it_is",
+        |hosts| {
+            let mut talk = Talk::new(&hosts);
+            let shown = hosts.must(Right, &["ip", "-o", "link", "show", "dev", hosts.interface(Right)]);
+            let address = shown
+                .split("link/ether ")
+                .nth(1)
+                .and_then(|rest| rest.split(' ').next());
+            let right: MacAddr = address.unwrap().parse().unwrap();
+            let left = Interface::find(hosts.interface(Left)).unwrap();
+            let mut port = AfPacket::open(&left.name, EtherType(0x4553), &AfPacketOptions::default()).unwrap();
+            let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+            let mut next = move || {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                random
+            };
+            for round in 0..100 {
+                for _ in 0..10_000 {
+                    let mut frame = [0; 96];
+                    frame[..6].copy_from_slice(&right.0);
+                    frame[6..12].copy_from_slice(&left.mac.0);
+                    frame[12..14].copy_from_slice(&[0x45, 0x53]);
+                    for part in frame[14..].chunks_mut(8) {
+                        part.copy_from_slice(&next().to_be_bytes()[..part.len()]);
+                    }
+                    // Ports are what programs have: blocks from 16 on, and small numbers in them.
+                    frame[15] = 16 + (next() % 4) as u8;
+                    frame[17] = 16 + (next() % 4) as u8;
+                    let len = 14 + (next() % 83) as usize;
+                    // A port that is full loses the frame, as a cable may.
+                    let _ = port.send(&[IoSlice::new(&frame[..len])]).unwrap();
                 }
-                // Ports are what programs have: blocks from 16 on, and small numbers in them.
-                frame[15] = 16 + (next() % 4) as u8;
-                frame[17] = 16 + (next() % 4) as u8;
-                let len = 14 + (next() % 83) as usize;
-                // A port that is full loses the frame, as a cable may.
-                let _ = port.send(&[IoSlice::new(&frame[..len])]).unwrap();
+                if round % 10 == 0 {
+                    assert_eq!(talk.ask("echo 10000"), "same");
+                }
             }
-            if round % 10 == 0 {
-                assert_eq!(talk.ask("echo 10000"), "same");
-            }
-        }
-        assert_eq!(talk.ask("echo 1000000"), "same");
-        assert_eq!(talk.ask("new"), "same");
-    });
+            assert_eq!(talk.ask("echo 1000000"), "same");
+            assert_eq!(talk.ask("new"), "same");
+        },
+    );
 }

@@ -3,6 +3,8 @@
 mod differential;
 mod faults;
 mod hosts;
+mod mpi;
+mod named;
 mod real;
 
 use weft_guest_driver_testkit::in_private_network_as_root;

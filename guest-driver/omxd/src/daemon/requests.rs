@@ -214,6 +214,9 @@ impl Daemon {
             Request::ClearNames => self.clear_names(),
             Request::ClearCounters => {
                 self.counters.clear(self.authority.counters().values());
+                if let Some(esp) = self.esp.on() {
+                    esp.clear_counters();
+                }
                 Reply::Done
             }
             Request::Pair { endpoint, known } => {

@@ -22,4 +22,9 @@ impl Counts {
     pub(super) fn all(&self) -> Vec<u64> {
         self.0.to_vec()
     }
+
+    /// Sets them back to 0.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
 }

@@ -114,6 +114,8 @@ pub(crate) struct Esp {
     resolver: Resolver,
     pings: Pings,
     counts: Counts,
+    /// The engine's counts when they were cleared.
+    engine_cleared: Vec<u64>,
     /// Ports at which connections wait for a token.
     waiting_ports: BTreeSet<u16>,
     /// Answers to connections that have waited.
@@ -241,6 +243,7 @@ impl Esp {
             resolver: Resolver::default(),
             pings: Pings::default(),
             counts: Counts::default(),
+            engine_cleared: Vec::new(),
             waiting_ports: BTreeSet::new(),
             answers: Vec::new(),
             frame: Vec::new(),

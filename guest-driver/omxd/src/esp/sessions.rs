@@ -143,6 +143,7 @@ impl Esp {
     pub(crate) fn status(&mut self, now: Time) -> EspStatus {
         self.addresses.refresh(now);
         let half_open = self.half_open_ports().count();
+        let cleared = self.engine_cleared.iter().copied().chain(std::iter::repeat(0));
         EspStatus {
             off: None,
             ether_type: self.wire.ether_type.0,
@@ -154,8 +155,22 @@ impl Esp {
             half_open,
             unclaimed: self.tokens.len(),
             counters: self.counts.all(),
-            engine: self.engine.counters().iter().map(|(_, count)| count).collect(),
+            engine: self
+                .engine_counts()
+                .zip(cleared)
+                .map(|(count, cleared)| count - cleared)
+                .collect(),
         }
+    }
+
+    fn engine_counts(&self) -> impl Iterator<Item = u64> {
+        self.engine.counters().iter().map(|(_, count)| count)
+    }
+
+    /// Counts from 0 from now on.
+    pub(crate) fn clear_counters(&mut self) {
+        self.counts.clear();
+        self.engine_cleared = self.engine_counts().collect();
     }
 
     /// Lists the ports that half-open connections are for.

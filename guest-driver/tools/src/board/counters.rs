@@ -5,6 +5,7 @@ use std::{fmt::Write as _, process::ExitCode};
 use clap::Parser;
 use omx::{Board, Counter};
 use serde_json::json;
+use weft_authority::{Session, esp::EspCounter};
 
 use super::{chosen, title};
 use crate::run::print_line;
@@ -52,11 +53,13 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut list = Vec::new();
     for board in &boards {
         let shown = shown(arguments, board)?;
+        let of_esp = shown_of_esp(arguments, board)?;
         if arguments.json {
-            let counters: serde_json::Map<_, _> = shown
+            let of_messages = shown
                 .into_iter()
-                .map(|(_, counter, count)| (counter.name().to_owned(), count.into()))
-                .collect();
+                .map(|(_, counter, count)| (counter.name().to_owned(), count.into()));
+            let of_esp = of_esp.into_iter().map(|counted| (counted.name, counted.count.into()));
+            let counters: serde_json::Map<_, _> = of_messages.chain(of_esp).collect();
             list.push(json!({ "board": board.board_number(), "counters": counters }));
             continue;
         }
@@ -70,12 +73,49 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 counter.sentence()
             )?;
         }
+        for counted in of_esp {
+            writeln!(
+                text,
+                "{:03}: {:10} {}: {}",
+                counted.number, counted.count, counted.name, counted.sentence
+            )?;
+        }
     }
     if arguments.json {
         text = json!({ "boards": list }).to_string();
     }
     print_line(text.trim_end())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A count of ESP.
+struct Counted {
+    number: usize,
+    name: String,
+    sentence: &'static str,
+    count: u64,
+}
+
+/// Lists the counts of ESP, of the authority and of its engine, behind those of messages.
+fn shown_of_esp(arguments: &Arguments, board: &Board) -> anyhow::Result<Vec<Counted>> {
+    let Some(session) = Session::connect_to_running(board.interface())?.filter(|_| !arguments.shared) else {
+        return Ok(Vec::new());
+    };
+    let status = session.esp_status()?;
+    let own = EspCounter::ALL
+        .iter()
+        .map(|counter| (counter.name().to_owned(), counter.sentence()));
+    let engines = esp::Counter::ALL.iter();
+    let engines = engines.map(|counter| (format!("ESP_{}", counter.name().to_uppercase()), counter.sentence()));
+    let counts = status.counters.into_iter().chain(status.engine);
+    let all = own.chain(engines).zip(counts).zip(Counter::ALL.len()..);
+    let all = all.map(|(((name, sentence), count), number)| Counted {
+        number,
+        name,
+        sentence,
+        count,
+    });
+    Ok(all.filter(|counted| arguments.verbose || counted.count != 0).collect())
 }
 
 fn shown(arguments: &Arguments, board: &Board) -> anyhow::Result<Vec<(usize, Counter, u32)>> {

@@ -8,7 +8,7 @@ use ether::EtherType;
 use netif::Interface;
 use omx::{Board, BoardPeer};
 use serde_json::{Value, json};
-use weft_authority::BoardStatus;
+use weft_authority::{BoardStatus, Session, esp::EspStatus};
 
 use crate::{
     board::{
@@ -124,6 +124,9 @@ fn describe_board(
             }
             if !quiet {
                 describe(text, &status, &peers)?;
+                if let Some(esp) = esp_status(board) {
+                    describe_esp(text, &esp)?;
+                }
             }
         }
         Err(error) => warn(&format!("{}: {error}", interface.name)),
@@ -204,6 +207,26 @@ fn describe(text: &mut String, status: &BoardStatus, peers: &[BoardPeer]) -> std
     Ok(())
 }
 
+/// Asks what there is of ESP on a board whose authority runs.
+fn esp_status(board: &Board) -> Option<EspStatus> {
+    Session::connect_to_running(board.interface()).ok()??.esp_status().ok()
+}
+
+/// Describes ESP on an interface.
+fn describe_esp(text: &mut String, status: &EspStatus) -> std::fmt::Result {
+    if let Some(why) = &status.off {
+        return writeln!(text, "   no ESP: {why}");
+    }
+    writeln!(
+        text,
+        "   ESP under EtherType {}: {} programs, {} listeners, {} connections to be claimed",
+        EtherType(status.ether_type),
+        status.programs,
+        status.listeners,
+        status.unclaimed
+    )
+}
+
 fn to_json(board: &Board) -> Value {
     let interface = board.interface();
     let mut value = json!({
@@ -223,6 +246,7 @@ fn to_json(board: &Board) -> Value {
                 .collect();
             value["status"] = serde_json::to_value(status).unwrap_or_default();
             value["peers"] = peers.into();
+            value["esp"] = serde_json::to_value(esp_status(board)).unwrap_or_default();
         }
         Err(error) => value["error"] = error.to_string().into(),
     }

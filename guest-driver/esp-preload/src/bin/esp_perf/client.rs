@@ -15,8 +15,8 @@ pub(crate) fn run(measurement: &Measurement) -> Result<()> {
     let Measurement { size, count, .. } = *measurement;
     ensure!(size > 0 && size <= SIZE_MAX, "a message has 1 to {SIZE_MAX} bytes");
     ensure!(count > 0, "there is nothing to measure without messages");
-    let mut stream = TcpStream::connect(&measurement.server)
-        .with_context(|| format!("cannot connect to {}", measurement.server))?;
+    let mut stream =
+        TcpStream::connect(&measurement.server).with_context(|| format!("cannot connect to {}", measurement.server))?;
     stream.set_nodelay(true)?;
     let head = Head {
         kind: measurement.test,
@@ -43,7 +43,10 @@ fn measure_stream(stream: &mut TcpStream, measurement: &Measurement) -> Result<(
     let sum = f64::from(measurement.size) * f64::from(measurement.count);
     let rate = sum * 8.0 / seconds / 1e6;
     if measurement.json {
-        println!(r#"{{"test":"stream","size":{},"count":{},"mbit_per_s":{rate:.1}}}"#, measurement.size, measurement.count);
+        println!(
+            r#"{{"test":"stream","size":{},"count":{},"mbit_per_s":{rate:.1}}}"#,
+            measurement.size, measurement.count
+        );
     } else {
         println!("stream, calls of {} bytes: {rate:.1} Mbit/s", measurement.size);
     }
@@ -62,7 +65,11 @@ fn round_trips(stream: &mut TcpStream, measurement: &Measurement) -> Result<Vec<
         stream.write_all(&bytes)?;
         let sent = begin.elapsed();
         stream.read_exact(&mut bytes)?;
-        let time = if measurement.test == Kind::Send { sent } else { begin.elapsed() / 2 };
+        let time = if measurement.test == Kind::Send {
+            sent
+        } else {
+            begin.elapsed() / 2
+        };
         times.push(u64::try_from(time.as_nanos())?);
     }
     Ok(times)

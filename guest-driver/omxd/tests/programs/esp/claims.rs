@@ -174,9 +174,9 @@ fn a_connection_waits_in_its_queue_for_as_long_as_it_takes_but_not_for_who_accep
 }
 
 #[test]
-fn an_ordinary_connection_from_the_tokens_address_is_no_token() {
+fn an_ordinary_connection_from_the_tokens_address_is_no_token_and_counts_can_be_cleared() {
     with_users(
-        "esp::claims::an_ordinary_connection_from_the_tokens_address_is_no_token",
+        "esp::claims::an_ordinary_connection_from_the_tokens_address_is_no_token_and_counts_can_be_cleared",
         |stage| {
             add_address(&stage.veth.b, "10.9.0.1/24");
             let program = Program::start(stage, "0.0.0.0:0");
@@ -201,6 +201,10 @@ fn an_ordinary_connection_from_the_tokens_address_is_no_token() {
                 );
             }
             assert_eq!(stage.count(EspCounter::ClaimUnknown), 4);
+            stage.session().clear_counters().unwrap();
+            let status = stage.status();
+            let all = status.counters.iter().chain(&status.engine);
+            assert!(all.into_iter().all(|count| *count == 0), "{status:?}");
         },
     );
 }

@@ -102,7 +102,7 @@ fn whatever_frames_come_the_authority_goes_on() {
                 frame[12..14].copy_from_slice(&EtherType::ESP.0.to_be_bytes());
                 // Half of them nearly make sense: a kind that is one, a version, the listener's port.
                 if numbers.next().is_multiple_of(2) {
-                    frame[14] = (frame[14] % 12) << 4 | 4 * u8::from(numbers.next().is_multiple_of(2));
+                    frame[14] = ((frame[14] % 12) << 4) | (4 * u8::from(numbers.next().is_multiple_of(2)));
                     frame[17..19].copy_from_slice(&program.port().to_be_bytes());
                     frame[31] = 1;
                     let number = numbers.next();

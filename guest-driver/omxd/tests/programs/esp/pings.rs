@@ -2,6 +2,7 @@
 
 use std::{
     net::IpAddr,
+    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
@@ -155,20 +156,21 @@ fn two_authorities_find_each_other_and_ping() {
             .spawn()
             .unwrap();
         let session = stage.session();
+        let (never, _end) = rustix::pipe::pipe().unwrap();
         wait_until("the other host answers", || {
             session
-                .ping_esp(EspTarget::Ip(ip(PEER)), Duration::from_millis(50))
+                .ping_esp(EspTarget::Ip(ip(PEER)), Duration::from_millis(50), never.as_fd())
                 .unwrap()
                 .is_some()
         });
         let pong = session
-            .ping_esp(EspTarget::Mac(mac.0), Duration::from_secs(1))
+            .ping_esp(EspTarget::Mac(mac.0), Duration::from_secs(1), never.as_fd())
             .unwrap()
             .unwrap();
         assert_eq!((pong.mac, pong.mtu), (mac.0, 1500));
         assert!(pong.addresses.contains(&ip(PEER)) && pong.round_trip_ns > 0);
         assert!(matches!(session.resolve_esp(ip(PEER)).unwrap(), EspRoute::Peer { mac: found, .. } if found == mac.0));
-        let own = session.ping_esp(EspTarget::Mac(stage.host.0), Duration::from_secs(1));
+        let own = session.ping_esp(EspTarget::Mac(stage.host.0), Duration::from_secs(1), never.as_fd());
         assert!(
             matches!(
                 own,
@@ -183,7 +185,7 @@ fn two_authorities_find_each_other_and_ping() {
         there.wait().unwrap();
         assert_eq!(
             session
-                .ping_esp(EspTarget::Mac(mac.0), Duration::from_millis(100))
+                .ping_esp(EspTarget::Mac(mac.0), Duration::from_millis(100), never.as_fd())
                 .unwrap(),
             None
         );
