@@ -1,6 +1,12 @@
 //! What this process did, as numbers.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use crate::settings;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +67,33 @@ static COUNTS: [AtomicU64; Count::ALL.len()] = [const { AtomicU64::new(0) }; Cou
 
 pub(crate) fn count(what: Count) {
     COUNTS[what as usize].fetch_add(1, Ordering::Relaxed);
+    crate::processes::at_exit();
 }
 
 /// Returns a count of this process.
 pub fn get(what: Count) -> u64 {
     COUNTS[what as usize].load(Ordering::Relaxed)
+}
+
+/// In a forked child: what the parent did is the parent's to say.
+pub(crate) fn forget() {
+    for count in &COUNTS {
+        count.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Says what this process did where the user wants that, in one line.
+pub(crate) fn report() {
+    let Some(place) = &settings::get().statistics else {
+        return;
+    };
+    let counts = Count::ALL.map(|what| format!(" {}={}", what.name(), get(what)));
+    let line = format!("esp process={}{}\n", std::process::id(), counts.concat());
+    // There is nobody any more who could be told of an error.
+    let _ = if place.as_os_str() == "-" {
+        std::io::stderr().write_all(line.as_bytes())
+    } else {
+        let file = OpenOptions::new().create(true).append(true).open(place);
+        file.and_then(|mut file| file.write_all(line.as_bytes()))
+    };
 }

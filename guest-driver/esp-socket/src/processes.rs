@@ -120,6 +120,7 @@ pub fn after_fork(child: i32) {
     HELD.with_borrow_mut(Vec::clear);
     if child == 0 {
         GENERATION.fetch_add(1, Ordering::Relaxed);
+        counters::forget();
         links::forget();
         return;
     }
@@ -239,7 +240,13 @@ pub(crate) fn at_exit() {
 
 /// Sees to it that what was sent reaches the peers before this process ends.
 pub fn finish() {
-    if !crate::is_in_use() || IS_FINISHED.swap(true, Ordering::Relaxed) {
+    if IS_FINISHED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    if Count::ALL.into_iter().any(|what| counters::get(what) > 0) {
+        counters::report();
+    }
+    if !crate::is_in_use() {
         return;
     }
     let fds: Vec<RawFd> = table::known()

@@ -14,6 +14,8 @@ pub(crate) struct Settings {
     pub(crate) spin_ns: u64,
     /// A connection that cannot be made by ESP is an error (`ESP_FALLBACK=never`).
     pub(crate) never_falls_back: bool,
+    /// Where a process says at its end what it did (`ESP_STATISTICS`): a file that is appended to, `-` for standard error.
+    pub(crate) statistics: Option<PathBuf>,
     /// The program that is a keeper.
     pub(crate) keeper: PathBuf,
 }
@@ -28,6 +30,7 @@ pub(crate) fn get() -> &'static Settings {
         Settings {
             spin_ns: spin_us.map_or(SPIN_NS, |us| us.saturating_mul(1000)),
             never_falls_back: env::var_os("ESP_FALLBACK").is_some_and(|value| value == "never"),
+            statistics: env::var_os("ESP_STATISTICS").map(PathBuf::from),
             keeper: env::var_os(PROGRAM_VARIABLE).map_or_else(|| PathBuf::from("/usr/bin/esp-run"), PathBuf::from),
         }
     })

@@ -245,9 +245,15 @@ fn m_hr2_programs_fall_back_to_tcp_when_the_peer_has_no_esp() {
         hosts.await_listener(Right, 8000);
         let mut tcp = hosts.count_tcp();
         let address = format!("http://{}:8000/sent", Right.ip());
-        let got = hosts.start_esp(Left, &["curl", "-sS", &address]).finish();
+        let said = format!("ESP_STATISTICS={}/statistics", hosts.dir().display());
+        let got = hosts.start_esp(Left, &["env", &said, "curl", "-sS", &address]).finish();
         assert_eq!(got.stdout.len(), 1 << 20);
         assert!(tcp.take() > 0);
+        let statistics = fs::read_to_string(hosts.dir().join("statistics")).unwrap();
+        assert!(
+            statistics.contains(" connects=0 accepts=0 fall_backs=1 "),
+            "{statistics}"
+        );
         // It is an error if the user wants that.
         let mut command = hosts.esp(Left);
         command.args(["curl", "-sS", &address]).env("ESP_FALLBACK", "never");
