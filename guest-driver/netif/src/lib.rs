@@ -28,7 +28,7 @@ use std::{
 };
 
 pub use addresses::HostAddress;
-pub use af_packet::{AfPacket, AfPacketOptions, FrameCounter, PreparedSocket, RingLayout, SharedLookup};
+pub use af_packet::{AfPacket, AfPacketOptions, FrameCounter, PreparedSocket, RingLayout, SharedLookup, UnboundSocket};
 pub use af_xdp::{DirectPool, PreparedDirect};
 pub use error::NetifError;
 use ether::MacAddr;

@@ -48,7 +48,7 @@ use self::{
 };
 pub use self::{
     counter::FrameCounter,
-    prepared::{PreparedSocket, SharedLookup},
+    prepared::{PreparedSocket, SharedLookup, UnboundSocket},
     ring::RingLayout,
 };
 use crate::{

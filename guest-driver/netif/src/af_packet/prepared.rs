@@ -131,6 +131,24 @@ impl PreparedSocket {
         options: &AfPacketOptions,
         filter: Option<&[Instruction]>,
     ) -> Result<Self, NetifError> {
+        UnboundSocket::new(name, options)?.bind_with(ether_type, filter)
+    }
+}
+
+/// A packet socket with its ring that receives nothing yet. The kernel waits for all processors when it makes a ring, some ten
+/// milliseconds and at times a second, and not when such a socket is bound: so who must not wait has these made ahead.
+pub struct UnboundSocket {
+    interface: Interface,
+    layout: RingLayout,
+    socket: OwnedFd,
+}
+
+impl UnboundSocket {
+    /// Makes a socket for an interface as it is now.
+    ///
+    /// # Errors
+    /// As [`crate::AfPacket::open`].
+    pub fn new(name: &str, options: &AfPacketOptions) -> Result<Self, NetifError> {
         let interface = Interface::find(name)?;
         if !interface.up {
             return Err(NetifError::Down { name: name.to_owned() });
@@ -152,19 +170,41 @@ impl PreparedSocket {
         if linear_head {
             vnet::enable(fd).map_err(NetifError::io("send with heads of their own"))?;
         }
-        if let Some(filter) = filter {
-            attach_for_good(fd, &interface, ether_type, filter)?;
-        }
         socket::set_send_buffer(fd, SEND_BUFFER_LEN).map_err(NetifError::io("set the send buffer"))?;
         let layout = RingLayout::new(frame_len, options.ring_len);
         layout
             .request(fd, libc::PACKET_RX_RING)
             .map_err(NetifError::io("set up the receive ring"))?;
-        socket::bind(fd, interface.index, ether_type).map_err(NetifError::io("bind the packet socket"))?;
         Ok(Self {
             interface,
             layout,
             socket,
+        })
+    }
+
+    /// Whether the interface is as it was when the socket was made.
+    pub fn fits(&self, interface: &Interface) -> bool {
+        (self.interface.index, self.interface.mtu) == (interface.index, interface.mtu)
+    }
+
+    /// Binds it: frames of `ether_type` that pass `filter` and arrive from now on wait in its ring.
+    ///
+    /// # Errors
+    /// [`NetifError::Io`]
+    pub fn bind(self, ether_type: EtherType, filter: &[Instruction]) -> Result<PreparedSocket, NetifError> {
+        self.bind_with(ether_type, Some(filter))
+    }
+
+    fn bind_with(self, ether_type: EtherType, filter: Option<&[Instruction]>) -> Result<PreparedSocket, NetifError> {
+        let fd = self.socket.as_fd();
+        if let Some(filter) = filter {
+            attach_for_good(fd, &self.interface, ether_type, filter)?;
+        }
+        socket::bind(fd, self.interface.index, ether_type).map_err(NetifError::io("bind the packet socket"))?;
+        Ok(PreparedSocket {
+            interface: self.interface,
+            layout: self.layout,
+            socket: self.socket,
             bulk: None,
             sink: None,
             direct: None,

@@ -13,7 +13,7 @@ use std::{
 use ether::{EtherType, MacAddr};
 use netif::{
     AfPacket, AfPacketOptions, BURST_MAX, FrameCounter, Instruction, Interest, Interface, Netif, NetifError,
-    PreparedSocket, Wake,
+    PreparedSocket, UnboundSocket, Wake,
 };
 use weft_guest_driver_testkit::{Veth, in_private_network};
 
@@ -384,4 +384,34 @@ fn a_counter_counts_every_frame_that_passes_its_filter_though_nobody_takes_them(
             assert_eq!(counter.frames().unwrap(), 50, "it adds up");
         },
     );
+}
+
+#[test]
+fn a_socket_made_ahead_receives_what_it_is_bound_for() {
+    in_private_network("a_socket_made_ahead_receives_what_it_is_bound_for", || {
+        let veth = Veth::new(1500);
+        let interface = Interface::find(&veth.b).unwrap();
+        let made = UnboundSocket::new(&veth.b, &AfPacketOptions::default()).unwrap();
+        assert!(made.fits(&interface) && !made.fits(&Interface::find(&veth.a).unwrap()));
+        let mut sender = open(&veth.a);
+        let frame = |byte: u8| {
+            let head = header(interface.mac, MacAddr([2, 0, 0, 0, 0, 9]), EtherType::MXOE);
+            [&head[..], &[byte; 100]].concat()
+        };
+        // Nobody is there yet.
+        assert!(sender.send(&[IoSlice::new(&frame(1))]).unwrap());
+        let filter = [
+            Instruction::load_byte(14),
+            Instruction::if_equal(3, 0, 1),
+            Instruction::pass(),
+            Instruction::drop(),
+        ];
+        let prepared = made.bind(EtherType::MXOE, &filter).unwrap();
+        let mut receiver = AfPacket::from_prepared(prepared).unwrap();
+        for byte in [2, 3] {
+            assert!(sender.send(&[IoSlice::new(&frame(byte))]).unwrap());
+        }
+        assert_eq!(next_frame(&mut receiver), frame(3), "the others did not pass");
+        assert_eq!(receiver.poll_receive().unwrap(), None);
+    });
 }

@@ -14,6 +14,7 @@ mod pings;
 mod resolver;
 mod sessions;
 mod socket_table;
+mod stock;
 mod tokens;
 
 use std::{
@@ -29,7 +30,7 @@ use esp::{
     wire::{Frame, Kind},
 };
 use ether::{EtherType, Time};
-use netif::{AfPacket, AfPacketOptions, Interface, Netif, PreparedSocket};
+use netif::{AfPacket, AfPacketOptions, Interface, Netif, PreparedSocket, UnboundSocket};
 use rustix::event::epoll;
 use weft_authority::{
     OmxdError, Refusal,
@@ -39,7 +40,7 @@ use weft_authority::{
 pub(crate) use self::sessions::{Answered, Asking};
 use self::{
     addresses::HostAddresses, blocks::Blocks, counters::Counts, listeners::Listeners, pings::Pings, resolver::Resolver,
-    sessions::Session, tokens::Tokens,
+    sessions::Session, stock::Stock, tokens::Tokens,
 };
 use crate::{own_port::OWN_RING_LEN, owners::Program};
 
@@ -95,8 +96,9 @@ struct Wire {
     interface: Interface,
     ether_type: EtherType,
     port: AfPacket,
-    /// Bytes of a program's receive ring.
-    ring_len: usize,
+    /// How programs' sockets are.
+    options: AfPacketOptions,
+    stock: Stock,
 }
 
 /// The authority of an interface for ESP.
@@ -167,24 +169,29 @@ impl Wire {
             ring_len: OWN_RING_LEN,
             ..AfPacketOptions::default()
         };
+        let options = AfPacketOptions {
+            ring_len,
+            linear_head: true,
+            ..AfPacketOptions::default()
+        };
         Ok(Self {
             interface: interface.clone(),
             ether_type,
             port: AfPacket::open(&interface.name, ether_type, &own_ring)?,
-            ring_len,
+            options,
+            stock: Stock::new(&interface.name, options)?,
         })
     }
 
     /// Makes a port for a program: a packet socket that gets the frames for one block of wire ports.
-    fn port_for(&self, block: u8) -> Result<(OpenedPort, OwnedFd), OmxdError> {
+    fn port_for(&mut self, block: u8) -> Result<(OpenedPort, OwnedFd), OmxdError> {
         // It may have been renamed, or have another MTU by now.
         let interface = Interface::find_by_index(self.interface.index)?;
-        let options = AfPacketOptions {
-            ring_len: self.ring_len,
-            linear_head: true,
-            ..AfPacketOptions::default()
+        let made = match self.stock.take(&interface) {
+            Some(made) => made,
+            None => UnboundSocket::new(&interface.name, &self.options)?,
         };
-        let prepared = PreparedSocket::new(&interface.name, self.ether_type, &options, &filter::for_block(block))?;
+        let prepared = made.bind(self.ether_type, &filter::for_block(block))?;
         PreparedSocket::keep_alone(prepared.socket.as_fd())?;
         let port = OpenedPort {
             block,

@@ -14,6 +14,9 @@ pub const PORTS: std::ops::Range<u16> = 20_000..21_000;
 const IPV4: EtherType = EtherType(0x0800);
 const TCP: u32 = 6;
 
+/// Frames of the other rival at most: the end of its connection may come when the next turn has begun.
+const LATE_MAX: u64 = 10;
+
 /// The kernel's counts of frames.
 pub struct Frames {
     esp: FrameCounter,
@@ -62,7 +65,7 @@ impl Frames {
         })
     }
 
-    /// Fails unless what came since `before` came by the rival alone, and was `least` frames at least.
+    /// Fails unless what came since `before` came by the rival, and was `least` frames at least.
     pub fn check(&mut self, before: Counts, rival: Rival, least: u64) -> Result<()> {
         let now = self.so_far()?;
         let (esp, tcp) = (now.esp - before.esp, now.tcp - before.tcp);
@@ -71,7 +74,7 @@ impl Frames {
             Rival::Tcp | Rival::TcpPlain => (tcp, esp),
         };
         ensure!(
-            right >= least && wrong == 0,
+            right >= least && wrong <= LATE_MAX,
             "{esp} frames of ESP and {tcp} segments of TCP came over the interface for {}, where {least} of its own belong: \
              something else was measured",
             rival.name()
