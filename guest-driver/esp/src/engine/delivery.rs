@@ -12,7 +12,9 @@ impl Engine {
                     return true;
                 };
                 let has_finished = matches!(connection.send.fin, Fin::No | Fin::Acknowledged);
-                connection.phase != Phase::Open || connection.flags.is_frozen || has_finished && connection.send.ring.is_empty()
+                connection.phase != Phase::Open
+                    || connection.flags.is_frozen
+                    || has_finished && connection.send.ring.is_empty()
             })
     }
 }
