@@ -999,7 +999,8 @@ local ESP_KINDS = {
     [6] = "SYN+ACK", [7] = "FIN", [8] = "reset", [9] = "probe", [10] = "moved", [11] = "piece",
 }
 local ESP_RESETS = { [0] = "no such connection", [1] = "nobody listens", [2] = "given up" }
-local ESP_BLOCKS = { [0] = "end", [1] = "selective acknowledgement", [2] = "mark", [3] = "check sequences" }
+local ESP_BLOCKS = { [0] = "end", [1] = "selective acknowledgement", [2] = "mark", [3] = "check sequences",
+    [4] = "addresses of the programs" }
 -- Bytes of a body without payload, as far as they are fixed.
 local ESP_BODIES = { [1] = 9, [2] = 11, [4] = 1, [5] = 11, [6] = 21, [8] = 1, [10] = 10, [11] = 4 }
 local s = {

@@ -239,6 +239,7 @@ fn body<'a>(
         instance: u64::from(more[5]),
         payload_max: 1 + number as u16 % 2_000,
         blocks,
+        names: None,
     };
     let syn_ack = SynAck {
         instance: 9,

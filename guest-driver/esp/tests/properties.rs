@@ -1,8 +1,10 @@
 //! Frames as values: whatever is written is read as it was, and no cut or changed frame passes a check sequence.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use esp::wire::{
-    Addresses, Blocks, Body, CHECK_LEN, COUNTED_PAYLOAD_MAX, FRAME_LEN_MIN, Frame, HEAD_LEN, Header, Kind, Moved, Path,
-    Piece, Ping, Pong, Question, Ranges, ResetCode, Syn, SynAck, emit,
+    Addresses, Blocks, Body, CHECK_LEN, COUNTED_PAYLOAD_MAX, FRAME_LEN_MIN, Frame, HEAD_LEN, Header, Kind, Moved,
+    Names, Path, Piece, Ping, Pong, Question, Ranges, ResetCode, Syn, SynAck, emit,
 };
 use ether::{EtherType, MacAddr};
 use proptest::prelude::*;
@@ -29,6 +31,19 @@ fn fitting(header: Header, kind: Kind) -> Header {
         ack: header.ack.or((kind == Kind::SynAck).then_some(9)),
         ..header
     }
+}
+
+/// What a program calls the ends, of either family or not at all.
+fn names(number: u64) -> Option<Names> {
+    let half = (number >> 16) as u32;
+    let four = half.to_be_bytes().into();
+    let six = (u128::from(number) << 50).to_be_bytes().into();
+    let [source, destination]: [IpAddr; 2] = match number >> 3 & 3 {
+        0 => return None,
+        1 => [IpAddr::V4(four), IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        _ => [IpAddr::V6(six), IpAddr::V6(Ipv6Addr::LOCALHOST)],
+    };
+    Names::new(SocketAddr::new(source, number as u16), destination)
 }
 
 fn body<'a>(kind: Kind, number: u64, payload: &'a [u8], ranges: &[(u32, u16)]) -> Body<'a> {
@@ -75,6 +90,7 @@ fn body<'a>(kind: Kind, number: u64, payload: &'a [u8], ranges: &[(u32, u16)]) -
             instance: number,
             payload_max,
             blocks,
+            names: names(number),
         }),
         Kind::SynAck => Body::SynAck(SynAck {
             instance: number,

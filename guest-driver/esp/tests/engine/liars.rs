@@ -196,6 +196,7 @@ fn m_hr2_handshakes_of_other_instances_do_not_touch_a_connection() {
             instance: 1,
             payload_max: 1_000,
             blocks: Blocks::default(),
+            names: None,
         };
         (Header { window, ..header }, Body::Syn(syn))
     });
@@ -248,6 +249,7 @@ fn syn(world: &World, source: MacAddr, port: u16, instance: u64) -> Vec<u8> {
         instance,
         payload_max: 1_000,
         blocks: Blocks::default(),
+        names: None,
     });
     forge(world, 1, source, &header, &body)
 }
