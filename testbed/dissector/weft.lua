@@ -990,3 +990,194 @@ function mc.dissector(t, pinfo, root)
 end
 
 DissectorTable.get("ethertype"):add(0x88b6, mc)
+
+-- Frames of ESP and EDP (docs/spec/esp-wire.md).
+local esp = Proto("weftesp", "Weft Ethernet Stream and Datagram Protocols")
+local ESP_HEADER_LEN = 13
+local ESP_KINDS = {
+    [0] = "datagram", [1] = "ping", [2] = "pong", [3] = "data", [4] = "acknowledgement", [5] = "SYN",
+    [6] = "SYN+ACK", [7] = "FIN", [8] = "reset", [9] = "probe", [10] = "moved", [11] = "piece",
+}
+local ESP_RESETS = { [0] = "no such connection", [1] = "nobody listens", [2] = "given up" }
+local ESP_BLOCKS = { [0] = "end", [1] = "selective acknowledgement", [2] = "mark", [3] = "check sequences", [4] = "names of both ends" }
+-- Bytes of a body without payload, as far as they are fixed.
+local ESP_BODIES = { [1] = 9, [2] = 11, [4] = 1, [5] = 11, [6] = 21, [8] = 1, [10] = 10, [11] = 4 }
+local s = {
+    kind = ProtoField.uint8("weftesp.kind", "Kind", base.DEC, ESP_KINDS, 0xf0),
+    ack_valid = ProtoField.bool("weftesp.ack_valid", "Acknowledgement valid", 8, nil, 0x01),
+    push = ProtoField.bool("weftesp.push", "Push", 8, nil, 0x02),
+    window_follows = ProtoField.bool("weftesp.window_follows", "Window follows", 8, nil, 0x04),
+    length_follows = ProtoField.bool("weftesp.length_follows", "Length follows", 8, nil, 0x08),
+    source_port = ProtoField.uint16("weftesp.source_port", "Source port", base.DEC),
+    destination_port = ProtoField.uint16("weftesp.destination_port", "Destination port", base.DEC),
+    number = ProtoField.uint32("weftesp.number", "Number", base.DEC),
+    ack = ProtoField.uint32("weftesp.ack", "Next expected number", base.DEC),
+    window = ProtoField.uint32("weftesp.window", "Window, in packets", base.DEC),
+    payload_length = ProtoField.uint16("weftesp.payload_length", "Bytes of the payload", base.DEC),
+    version = ProtoField.uint8("weftesp.version", "Version", base.DEC),
+    instance = ProtoField.uint64("weftesp.instance", "Instance", base.HEX),
+    peer_instance = ProtoField.uint64("weftesp.peer_instance", "Instance of the SYN", base.HEX),
+    listened_port = ProtoField.uint16("weftesp.listened_port", "Port that the SYN was for", base.DEC),
+    payload_max = ProtoField.uint16("weftesp.payload_max", "Largest payload", base.DEC),
+    block = ProtoField.uint8("weftesp.block", "Block", base.DEC, ESP_BLOCKS),
+    range_first = ProtoField.uint32("weftesp.range_first", "First number of a range", base.DEC),
+    range_end = ProtoField.uint32("weftesp.range_end", "Number behind the range", base.DEC),
+    reason = ProtoField.uint8("weftesp.reason", "Reason", base.DEC, ESP_RESETS),
+    old_port = ProtoField.uint16("weftesp.old_port", "Old port", base.DEC),
+    offset = ProtoField.uint16("weftesp.offset", "Offset of the piece", base.DEC),
+    total = ProtoField.uint16("weftesp.total", "Bytes of the whole payload", base.DEC),
+    cookie = ProtoField.uint64("weftesp.cookie", "Cookie", base.HEX),
+    mtu = ProtoField.uint16("weftesp.mtu", "MTU", base.DEC),
+    address4 = ProtoField.ipv4("weftesp.address4", "IPv4 address"),
+    address6 = ProtoField.ipv6("weftesp.address6", "IPv6 address"),
+    payload = ProtoField.bytes("weftesp.payload", "Payload (with the check sequence, if there is one)"),
+}
+local esp_fields = {}
+for _, field in pairs(s) do
+    esp_fields[#esp_fields + 1] = field
+end
+esp.fields = esp_fields
+local esp_malformed =
+    ProtoExpert.new("weftesp.malformed", "malformed frame of ESP", expert.group.MALFORMED, expert.severity.ERROR)
+esp.experts = { esp_malformed }
+
+-- Adds the address at a place, and returns the place behind it; none if there is no such address.
+local function esp_address(t, tree, at)
+    local family = t(at, 1):uint()
+    local len = family == 4 and 4 or family == 6 and 16 or nil
+    if not len or at + 1 + len > t:len() then
+        return nil
+    end
+    tree:add(family == 4 and s.address4 or s.address6, t(at + 1, len))
+    return at + 1 + len
+end
+
+-- What a body adds to the summary, by kind; "malformed" if it is.
+local function esp_body(t, tree, kind, at)
+    local function put(field, len)
+        tree:add(field, t(at, len))
+        at = at + len
+        return t(at - len, len)
+    end
+    if kind == 1 or kind == 2 then
+        put(s.cookie, 8)
+        local count = 1
+        if kind == 2 then
+            put(s.mtu, 2)
+            count = t(at, 1):uint()
+            at = at + 1
+        elseif t(at, 1):uint() == 0 then
+            count = 0
+        end
+        for _ = 1, count do
+            at = at and at < t:len() and esp_address(t, tree, at)
+            if not at then
+                return "malformed"
+            end
+        end
+    elseif kind == 4 then
+        local count = t(at, 1):uint()
+        at = at + 1
+        if count > 8 or at + 8 * count > t:len() then
+            return "malformed"
+        end
+        for _ = 1, count do
+            put(s.range_first, 4)
+            put(s.range_end, 4)
+        end
+        return count > 0 and ", " .. count .. " ranges" or ""
+    elseif kind == 5 or kind == 6 then
+        local version = put(s.version, 1):uint()
+        put(s.instance, 8)
+        if kind == 6 then
+            put(s.peer_instance, 8)
+            put(s.listened_port, 2)
+        end
+        put(s.payload_max, 2)
+        while at + 1 < t:len() and t(at, 1):uint() ~= 0 do
+            tree:add(s.block, t(at, 1))
+            at = at + 2 + t(at + 1, 1):uint()
+        end
+        return version ~= 1 and "malformed" or ""
+    elseif kind == 8 then
+        local reason = ESP_RESETS[put(s.reason, 1):uint()]
+        return reason and ", " .. reason or "malformed"
+    elseif kind == 10 then
+        local old_port = put(s.old_port, 2):uint()
+        put(s.instance, 8)
+        return ", from port " .. old_port
+    end
+    return ""
+end
+
+-- The payload, which ends where its length says, or with the frame.
+local function esp_payload(t, tree, kind, at, length)
+    if kind == 11 then
+        tree:add(s.offset, t(at, 2))
+        tree:add(s.total, t(at + 2, 2))
+        at = at + 4
+    end
+    length = length or t:reported_len() - at
+    if at + length > t:reported_len() or length == 0 and kind ~= 0 then
+        return "malformed"
+    end
+    if length > 0 and at + length <= t:len() then
+        tree:add(s.payload, t(at, length))
+    end
+    return ", " .. length .. " bytes"
+end
+
+function esp.dissector(t, pinfo, root)
+    if t:len() < ESP_HEADER_LEN then
+        return 0
+    end
+    local kind = t(0, 1):bitfield(0, 4)
+    pinfo.cols.protocol = kind <= 2 and "EDP" or "ESP"
+    local tree = root:add(esp, t())
+    for _, field in ipairs({ s.kind, s.ack_valid, s.push, s.window_follows, s.length_follows }) do
+        tree:add(field, t(0, 1))
+    end
+    tree:add(s.source_port, t(1, 2))
+    tree:add(s.destination_port, t(3, 2))
+    tree:add(s.number, t(5, 4))
+    local text = (ESP_KINDS[kind] or ("kind " .. kind)) .. ", " .. t(1, 2):uint() .. " to " .. t(3, 2):uint()
+    if kind > 2 then
+        text = text .. ", number " .. t(5, 4):uint()
+    end
+    if t(0, 1):bitfield(7, 1) == 1 then
+        tree:add(s.ack, t(9, 4))
+        text = text .. ", expects " .. t(9, 4):uint()
+    end
+    local at = ESP_HEADER_LEN
+    local has_window, has_length = t(0, 1):bitfield(5, 1) == 1, t(0, 1):bitfield(4, 1) == 1
+    local more = (has_window and 4 or 0) + (has_length and 2 or 0) + (ESP_BODIES[kind] or 0)
+    local result = "malformed"
+    if at + more <= t:len() and ESP_KINDS[kind] then
+        if has_window then
+            tree:add(s.window, t(at, 4))
+            text = text .. ", window " .. t(at, 4):uint()
+            at = at + 4
+        end
+        local length = nil
+        if has_length then
+            tree:add(s.payload_length, t(at, 2))
+            length = t(at, 2):uint()
+            at = at + 2
+        end
+        if kind == 0 or kind == 3 or kind == 11 then
+            result = esp_payload(t, tree, kind, at, length)
+        else
+            result = esp_body(t, tree, kind, at)
+        end
+    end
+    if result == "malformed" then
+        tree:add_proto_expert_info(esp_malformed)
+        result = " [malformed]"
+    end
+    text = text .. result
+    pinfo.cols.info = text
+    tree:append_text(", " .. text)
+    return t:len()
+end
+
+DissectorTable.get("ethertype"):add(0x4553, esp)

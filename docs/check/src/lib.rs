@@ -15,6 +15,8 @@ mod examples {
     struct Authority;
     #[doc = include_str!("../../../guest-driver/card-control/README.md")]
     struct CardControl;
+    #[doc = include_str!("../../../guest-driver/esp/README.md")]
+    struct Esp;
     #[doc = include_str!("../../../guest-driver/lci/README.md")]
     struct Lci;
     #[doc = include_str!("../../../guest-driver/mxoe/README.md")]

@@ -8,13 +8,14 @@ use std::{
 };
 
 /// Crates with a README of one page.
-const CRATES: [&str; 24] = [
+const CRATES: [&str; 25] = [
     "fabric",
     "fabric/ether",
     "fabric/settings",
     "firmware",
     "guest-driver/authority",
     "guest-driver/card-control",
+    "guest-driver/esp",
     "guest-driver/icopy",
     "guest-driver/icopy-abi",
     "guest-driver/lci",

@@ -13,7 +13,7 @@ pub enum Event {
     },
     /// An attempt to connect has succeeded.
     Connected(ConnectionId),
-    /// There is something to read where nothing was.
+    /// Bytes came that can be read, whether or not others wait already: what an edge-triggered `epoll` needs.
     Readable(ConnectionId),
     /// There is room to send again, after a call found too little.
     Writable(ConnectionId),

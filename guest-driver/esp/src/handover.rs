@@ -9,10 +9,11 @@ use crate::{
     connection::{
         Connection,
         congestion::Congestion,
-        rtt::Rtt,
+        rtt::{ROUND_TRIP_MAX_NS, Rtt},
         send::{Fate, Fin, Sent},
     },
     engine::Shared,
+    memory::Purpose,
     wire::Blocks,
 };
 
@@ -147,7 +148,7 @@ impl Handover {
             sent
         }));
         send.cut = position;
-        if !self.unsent.is_empty() && !send.ring.push(&self.unsent, &mut shared.memory) {
+        if !self.unsent.is_empty() && !send.ring.push(&self.unsent, Purpose::Read, &mut shared.memory) {
             return false;
         }
         if self.is_pushed {
@@ -157,7 +158,7 @@ impl Handover {
         receive.right = self.receive_right;
         receive.partial = self.partial;
         receive.fin = self.peer_fin;
-        self.unread.is_empty() || receive.ring.push(&self.unread, &mut shared.memory)
+        self.unread.is_empty() || receive.ring.push(&self.unread, Purpose::Read, &mut shared.memory)
     }
 
     /// The connection as bytes, for [`from_bytes`](Self::from_bytes) of the same version.
@@ -248,11 +249,7 @@ impl Handover {
         if sent_len > PACKETS_MAX + 1 || unsent_len > BUFFER_MAX || unread_len > BUFFER_MAX {
             return Err(BadHandover);
         }
-        let mut sent = Vec::with_capacity(sent_len as usize);
-        for _ in 0..sent_len {
-            let [high, low, flags] = reader.array()?;
-            sent.push((u16::from_be_bytes([high, low]), flags & 1 != 0, flags & 2 != 0));
-        }
+        let sent = reader.sent(sent_len)?;
         let handover = Self {
             peer: Address { mac, port: peer_port },
             local_port,
@@ -273,13 +270,7 @@ impl Handover {
             unacknowledged,
             send_right,
             sent,
-            fin: match fin {
-                0 => Fin::No,
-                1 => Fin::Wanted,
-                2 => Fin::Sent,
-                3 => Fin::Acknowledged,
-                _ => return Err(BadHandover),
-            },
+            fin: fin_of(fin)?,
             closed_first: boolean(closed_first)?,
             is_pushed: boolean(is_pushed)?,
             unsent: reader.take(unsent_len)?.into(),
@@ -316,7 +307,9 @@ impl Handover {
         let window = self.receive_right.wrapping_sub(self.next);
         let send_window = self.send_right.wrapping_sub(self.unacknowledged);
         let peer_fin_at = self.peer_fin.map(|fin| fin.wrapping_sub(self.next).wrapping_add(1));
+        let round_trips = [self.smoothed_ns, self.variation_ns, self.min_ns];
         !self.peer.mac.is_multicast()
+            && round_trips.iter().all(|ns| *ns <= ROUND_TRIP_MAX_NS)
             && ports.iter().all(|port| *port != 0)
             && cut <= self.unsent.len()
             && is_fin_right
@@ -336,6 +329,11 @@ fn boolean(byte: u8) -> Result<bool, BadHandover> {
     }
 }
 
+fn fin_of(byte: u8) -> Result<Fin, BadHandover> {
+    let all = [Fin::No, Fin::Wanted, Fin::Sent, Fin::Acknowledged];
+    all.into_iter().find(|fin| *fin as u8 == byte).ok_or(BadHandover)
+}
+
 /// Reads fields one after the other.
 struct Reader<'a>(&'a [u8]);
 
@@ -350,6 +348,12 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.0.split_first_chunk().ok_or(BadHandover)?;
         self.0 = rest;
         Ok(*taken)
+    }
+
+    /// Length, push and end of so many packets.
+    fn sent(&mut self, count: u32) -> Result<Vec<(u16, bool, bool)>, BadHandover> {
+        let packet = |[high, low, flags]: [u8; 3]| (u16::from_be_bytes([high, low]), flags & 1 != 0, flags & 2 != 0);
+        (0..count).map(|_| self.array().map(packet)).collect()
     }
 
     fn words<Word: Copy + Default, const LEN: usize, const COUNT: usize>(

@@ -29,8 +29,3 @@ pub use engine::{Address, ConnectionId, Engine, Handled, ListenOptions, Options}
 pub use error::{Error, Reason};
 pub use event::Event;
 pub use handover::{BadHandover, Handover};
-
-/// The example of the README is a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -11,6 +11,18 @@ const CLASSES: usize = (BUFFER_MAX as usize / CLASS_0_LEN).ilog2() as usize + 1;
 /// A block of a power of two of bytes, at least 2 KiB; the default has none.
 pub(crate) type Block = Box<[u8]>;
 
+/// What a block is for. Bytes that are next for a reader may fill all memory, since the reader frees it. The others leave some of it, so
+/// that what they wait for finds room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A packet that came before an earlier one: half.
+    Park,
+    /// Bytes to be sent: three quarters.
+    Send,
+    /// Bytes to be read.
+    Read,
+}
+
 #[derive(Debug)]
 pub(crate) struct Memory {
     spare: [Vec<Block>; CLASSES],
@@ -39,10 +51,15 @@ impl Memory {
     }
 
     /// A block of at least `len` bytes; none if the limit is reached, or there is no such block.
-    pub(crate) fn take(&mut self, len: usize) -> Option<Block> {
+    pub(crate) fn take(&mut self, len: usize, purpose: Purpose) -> Option<Block> {
         let class = class_of(len);
         let len = CLASS_0_LEN << class;
-        if class >= CLASSES || self.used + len > self.used_max {
+        let used_max = match purpose {
+            Purpose::Park => self.used_max / 2,
+            Purpose::Send => self.used_max / 4 * 3,
+            Purpose::Read => self.used_max,
+        };
+        if class >= CLASSES || self.used + len > used_max {
             return None;
         }
         self.used += len;
@@ -68,6 +85,11 @@ impl Memory {
         }
     }
 
+    /// Whether bytes to be sent find room.
+    pub(crate) const fn has_room_to_send(&self) -> bool {
+        self.used <= self.used_max / 2
+    }
+
     /// Bytes that connections have.
     pub(crate) const fn used(&self) -> usize {
         self.used
@@ -81,21 +103,31 @@ mod tests {
     #[test]
     fn blocks_are_used_again_within_the_limits() {
         let mut memory = Memory::new(10 << 10, 4 << 10);
-        let a = memory.take(1).unwrap();
-        let b = memory.take(2_049).unwrap();
-        let c = memory.take(4_096).unwrap();
+        let a = memory.take(1, Purpose::Read).unwrap();
+        let b = memory.take(2_049, Purpose::Read).unwrap();
+        let c = memory.take(4_096, Purpose::Read).unwrap();
         assert_eq!([a.len(), b.len(), c.len()], [2_048, 4_096, 4_096]);
-        assert_eq!((memory.used(), memory.take(1)), (10 << 10, None));
+        assert_eq!((memory.used(), memory.take(1, Purpose::Read)), (10 << 10, None));
+        assert_eq!(
+            (memory.take(1, Purpose::Park), memory.take(1, Purpose::Send)),
+            (None, None)
+        );
         let address = b.as_ptr();
         memory.give(b);
         memory.give(c);
         assert_eq!(memory.spare_bytes, 4 << 10, "the second is freed");
-        let again = memory.take(3_000).unwrap();
+        let again = memory.take(3_000, Purpose::Read).unwrap();
         assert_eq!(again.as_ptr(), address);
         memory.give(Block::default());
-        assert_eq!(Memory::new(usize::MAX, 0).take(BUFFER_MAX as usize + 1), None);
         assert_eq!(
-            Memory::new(usize::MAX, 0).take(BUFFER_MAX as usize).unwrap().len(),
+            Memory::new(usize::MAX, 0).take(BUFFER_MAX as usize + 1, Purpose::Read),
+            None
+        );
+        assert_eq!(
+            Memory::new(usize::MAX, 0)
+                .take(BUFFER_MAX as usize, Purpose::Read)
+                .unwrap()
+                .len(),
             4 << 20
         );
     }

@@ -2,7 +2,7 @@
 
 use core::mem;
 
-use crate::memory::{Block, Memory};
+use crate::memory::{Block, Memory, Purpose};
 
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
@@ -26,8 +26,8 @@ impl Ring {
 
     /// Appends bytes; false, and nothing is appended, if there is no memory for them.
     #[inline]
-    pub(crate) fn push(&mut self, bytes: &[u8], memory: &mut Memory) -> bool {
-        if self.len() + bytes.len() > self.block.len() && !self.grow(bytes.len(), memory) {
+    pub(crate) fn push(&mut self, bytes: &[u8], purpose: Purpose, memory: &mut Memory) -> bool {
+        if self.len() + bytes.len() > self.block.len() && !self.grow(bytes.len(), purpose, memory) {
             return false;
         }
         let at = self.place(self.len());
@@ -39,10 +39,10 @@ impl Ring {
     }
 
     #[cold]
-    fn grow(&mut self, more: usize, memory: &mut Memory) -> bool {
+    fn grow(&mut self, more: usize, purpose: Purpose, memory: &mut Memory) -> bool {
         let needed = self.len() + more;
         let wanted = needed.max(2 * self.block.len()).max(self.last_len as usize);
-        let Some(block) = memory.take(wanted).or_else(|| memory.take(needed)) else {
+        let Some(block) = memory.take(wanted, purpose).or_else(|| memory.take(needed, purpose)) else {
             return false;
         };
         let mut grown = Self {
@@ -119,7 +119,7 @@ mod tests {
             let len = (number >> 8) as usize % if round % 1_000 < 30 { 9_000 } else { 700 };
             if number.is_multiple_of(2) && ring.len() + len <= 64 << 10 {
                 let bytes: Vec<u8> = (0..len).map(|at| (number as usize + at) as u8).collect();
-                assert!(ring.push(&bytes, &mut memory));
+                assert!(ring.push(&bytes, Purpose::Read, &mut memory));
                 model.extend(bytes);
             } else {
                 let len = len.min(ring.len());
@@ -139,9 +139,9 @@ mod tests {
     fn without_memory_nothing_is_appended() {
         let mut memory = Memory::new(4 << 10, 0);
         let mut ring = Ring::default();
-        assert!(ring.push(&[1; 2_000], &mut memory));
+        assert!(ring.push(&[1; 2_000], Purpose::Read, &mut memory));
         assert!(
-            !ring.push(&[2; 2_000], &mut memory),
+            !ring.push(&[2; 2_000], Purpose::Read, &mut memory),
             "both blocks at a time would be too much"
         );
         assert_eq!(ring.len(), 2_000);

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use super::send::SpareLists;
 use crate::{
     Counter, Counters, PACKETS_MAX,
-    memory::{Block, Memory},
+    memory::{Block, Memory, Purpose},
     number::{is_before, later},
     ring::Ring,
     wire::{Piece, RANGES_MAX, Ranges},
@@ -185,14 +185,14 @@ impl ReceiveHalf {
         {
             let room = &mut reader.room[reader.filled..];
             let direct = room.len().min(bytes.len());
-            if direct < bytes.len() && !self.ring.push(&bytes[direct..], memory) {
+            if direct < bytes.len() && !self.ring.push(&bytes[direct..], Purpose::Read, memory) {
                 return false;
             }
             room[..direct].copy_from_slice(&bytes[..direct]);
             reader.filled += direct;
             bytes = &[];
         }
-        bytes.is_empty() || self.ring.push(bytes, memory)
+        bytes.is_empty() || self.ring.push(bytes, Purpose::Read, memory)
     }
 
     #[cold]
@@ -211,7 +211,7 @@ impl ReceiveHalf {
             counters.count(Counter::Duplicates);
             return Taken::Nothing;
         }
-        let Some(mut block) = memory.take(payload.len()) else {
+        let Some(mut block) = memory.take(payload.len(), Purpose::Park) else {
             return Taken::Dropped(Counter::DropNoMemory);
         };
         block[..payload.len()].copy_from_slice(payload);

@@ -5,6 +5,9 @@ use crate::Timing;
 /// The clock's granularity G of RFC 6298.
 const GRANULARITY_NS: u64 = 1_000;
 
+/// Longer round trips count as this one: 18 minutes.
+pub(crate) const ROUND_TRIP_MAX_NS: u64 = 1 << 40;
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rtt {
     /// Smoothed round trip in ns, 0 before one was measured.
@@ -18,7 +21,7 @@ pub(crate) struct Rtt {
 
 impl Rtt {
     pub(crate) fn measured(&mut self, sample_ns: u64) {
-        let sample_ns = sample_ns.clamp(1, 1 << 40);
+        let sample_ns = sample_ns.clamp(1, ROUND_TRIP_MAX_NS);
         if self.smoothed_ns == 0 {
             (self.smoothed_ns, self.variation_ns, self.min_ns) = (sample_ns, sample_ns / 2, sample_ns);
             return;

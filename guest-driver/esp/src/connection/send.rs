@@ -7,7 +7,7 @@ use ether::Time;
 use super::{congestion::Congestion, rtt::Rtt};
 use crate::{
     Counter, Counters, PACKETS_MAX,
-    memory::Memory,
+    memory::{Memory, Purpose},
     number::{is_before, later},
     ring::Ring,
     wire::Ranges,
@@ -125,6 +125,16 @@ impl SendHalf {
     #[inline]
     pub(crate) fn space(&self) -> usize {
         (self.limit as usize).saturating_sub(self.ring.len())
+    }
+
+    /// Takes bytes of the program, as many as there is memory for.
+    #[inline]
+    pub(crate) fn give(&mut self, bytes: &[u8], memory: &mut Memory) -> usize {
+        let mut len = bytes.len();
+        while len > 0 && !self.ring.push(&bytes[..len], Purpose::Send, memory) {
+            len /= 2;
+        }
+        len
     }
 
     /// Bytes that were not cut into packets.

@@ -13,20 +13,23 @@ use crate::{
 impl Engine {
     /// The program has no more use for a connection, whose name is free from now on. What was sent still arrives, and the end of the stream
     /// behind it. If there are bytes that the program has not read, the connection is reset, as TCP does, since the peer's have not all
-    /// found a reader.
+    /// found a reader. A frozen connection is left to who has its copy: see [`forget`](Self::forget).
     ///
     /// # Errors
     /// [`Error::Unknown`] if there is no such connection.
     pub fn close(&mut self, id: ConnectionId, now: Time) -> Result<(), Error> {
         let fin_wait_ns = self.shared.config.timing.fin_wait_ns;
         let slot = self.slots.find(id).ok_or(Error::Unknown)?;
+        if self.connection(id)?.flags.is_frozen {
+            return self.forget(id, None, now);
+        }
         let Some(connection) = self.slots.get_mut(slot) else {
             return Err(Error::Unknown);
         };
         connection.flags.is_orphan = true;
         connection.events = 0;
         match connection.phase {
-            Phase::Open if connection.receive.ring.is_empty() && !connection.flags.is_frozen => {
+            Phase::Open if connection.receive.ring.is_empty() => {
                 connection.finish();
                 connection.due.linger = now.plus_nanos(fin_wait_ns);
                 self.settle(slot, now);

@@ -95,6 +95,8 @@ pub struct Engine {
     time_waits: VecDeque<ConnectionId>,
     moved: VecDeque<ConnectionId>,
     next_handshake_port: u16,
+    /// Connections that found no memory for bytes to be sent, since others have it.
+    starved: VecDeque<ConnectionId>,
 }
 
 impl Engine {
@@ -118,6 +120,7 @@ impl Engine {
             eventful: VecDeque::new(),
             time_waits: VecDeque::new(),
             moved: VecDeque::new(),
+            starved: VecDeque::new(),
             next_handshake_port: config.handshake_ports.map_or(0, |(first, _)| first),
             shared: Shared {
                 memory: Memory::new(limits.bytes, limits.spare_bytes),
@@ -208,6 +211,9 @@ impl Engine {
 
     /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
+        if !self.starved.is_empty() {
+            self.feed();
+        }
         while let Some(slot) = self.eventful.front().copied() {
             let id = match self.slots.get(slot) {
                 Some(connection) if connection.flags.has_events => self.slots.id(slot),
@@ -242,6 +248,23 @@ impl Engine {
             }
         }
         self.listeners.poll_event()
+    }
+
+    /// Tells connections that found no memory to send that there is some again.
+    #[cold]
+    fn feed(&mut self) {
+        if self.shared.memory.has_room_to_send() {
+            while let Some(id) = self.starved.pop_front() {
+                if let Ok((connection, _)) = self.connection_mut(id)
+                    && core::mem::take(&mut connection.flags.wants_room)
+                {
+                    connection.events |= event::WRITABLE;
+                    if !core::mem::replace(&mut connection.flags.has_events, true) {
+                        self.eventful.push_back(id.slot);
+                    }
+                }
+            }
+        }
     }
 
     /// Takes another MTU of the interface, in bytes behind Ethernet's header. Packets that are too long by now are sent again in pieces.
@@ -298,7 +321,7 @@ impl Engine {
             self.forget_slot(slot);
             return;
         }
-        connection.set_due(now, &self.shared.config.timing);
+        connection.set_due(now, &self.shared.config.timing, &mut self.shared.counters);
         if !connection.flags.is_queued && connection.has_output() {
             connection.flags.is_queued = true;
             self.ready.push_back(slot);

@@ -58,13 +58,12 @@ impl Engine {
         connection.check_send()?;
         let mut taken = 0;
         let mut is_whole = true;
+        let mut is_starved = false;
         for part in parts {
-            let len = part.len().min(connection.send.space());
-            if len > 0 && !connection.send.ring.push(&part[..len], &mut shared.memory) {
-                is_whole = false;
-                break;
-            }
+            let wanted = part.len().min(connection.send.space());
+            let len = connection.send.give(&part[..wanted], &mut shared.memory);
             taken += len;
+            is_starved = len < wanted;
             if len < part.len() {
                 is_whole = false;
                 break;
@@ -74,7 +73,10 @@ impl Engine {
             connection.send.push_all();
         }
         if !is_whole {
-            connection.flags.wants_room = true;
+            is_starved &= !core::mem::replace(&mut connection.flags.wants_room, true);
+        }
+        if is_starved {
+            self.starved.push_back(id);
         }
         if taken == 0 && !is_whole {
             return Err(Error::WouldBlock);

@@ -4,7 +4,7 @@ use ether::Time;
 
 use super::Engine;
 use crate::{
-    Counter, Reason, Timing,
+    Counter, Counters, Reason, Timing,
     connection::{Connection, Due, Phase},
 };
 
@@ -131,7 +131,7 @@ impl Engine {
 impl Connection {
     /// Brings the deadlines up to date.
     #[inline]
-    pub(super) fn set_due(&mut self, now: Time, timing: &Timing) {
+    pub(super) fn set_due(&mut self, now: Time, timing: &Timing, counters: &mut Counters) {
         if self.flags.is_frozen {
             self.due = Due::NEVER;
             return;
@@ -143,7 +143,10 @@ impl Connection {
         if !self.send.sent.is_empty() || self.send.is_stuck() {
             if due.retransmit == Time::MAX {
                 due.retransmit = now.plus_nanos(self.rtt.timeout_ns(timing));
-                self.waiting_since.get_or_insert(now);
+                if self.waiting_since.replace(self.waiting_since.unwrap_or(now)).is_none() && self.send.sent.is_empty()
+                {
+                    counters.count(Counter::WindowClosed);
+                }
             }
         } else {
             due.retransmit = Time::MAX;

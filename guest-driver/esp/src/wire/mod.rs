@@ -1,4 +1,4 @@
-//! Frames of ESP and EDP: a checked view ([`Frame`]), plain values ([`Header`], [`Body`]) and their builder ([`emit`]).
+//! Frames of ESP and EDP: a checked view ([`Frame`]), plain values ([`Header`], [`Body`]) and their builder ([`emit()`]).
 //!
 //! The layout is that of `docs/spec/esp-wire.md`. Nothing here panics or reads out of bounds on any bytes. What depends on a
 //! connection (numbers, instances, whether a check sequence was agreed on) is not checked here.

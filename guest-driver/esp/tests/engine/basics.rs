@@ -1,37 +1,8 @@
 //! What every program expects of a stream.
 
-use esp::{Address, Error, Event, ListenOptions, Options, Reason, State};
+use esp::{Error, Event, Options, Reason};
 
-use super::world::{World, mac};
-
-pub const PORT: u16 = 80;
-pub const OPTIONS: ListenOptions = ListenOptions {
-    backlog: 16,
-    hold: false,
-};
-
-/// Connects host 0 to host 1.
-pub fn connect(world: &mut World) -> [esp::ConnectionId; 2] {
-    if !world.hosts[1].engine.is_listening(PORT) {
-        world.hosts[1].engine.listen(PORT, OPTIONS).unwrap();
-    }
-    let peer = Address {
-        mac: mac(1),
-        port: PORT,
-    };
-    let local_port = 5_000 + world.hosts[0].engine.connections() as u16;
-    let now = world.now;
-    let client = world.hosts[0]
-        .engine
-        .connect(local_port, peer, Options::default(), now)
-        .unwrap();
-    let mut server = None;
-    assert!(world.run_until(1_000_000_000, |world| {
-        server = server.or_else(|| world.hosts[1].engine.accept(PORT));
-        server.is_some() && world.hosts[0].engine.info(client).unwrap().state == State::Established
-    }));
-    [client, server.unwrap()]
-}
+use super::{program::connect, world::World};
 
 #[test]
 fn m_hr2_bytes_go_both_ways_and_the_end_of_each_stream_is_seen() {
@@ -61,15 +32,12 @@ fn m_hr2_bytes_go_both_ways_and_the_end_of_each_stream_is_seen() {
     }
     world.run_ns(10_000_000);
     let now = world.now;
-    for host in 0..2 {
-        assert_eq!(world.hosts[host].engine.receive(ids[host], &mut [0; 16], now), Ok(0));
-        let closed = Event::Closed {
-            id: ids[host],
-            reason: Reason::Finished,
-        };
-        assert_eq!(world.hosts[host].events.last(), Some(&closed));
-        world.hosts[host].engine.close(ids[host], now).unwrap();
-        assert_eq!(world.hosts[host].engine.info(ids[host]), Err(Error::Unknown));
+    for (host, id) in ids.into_iter().enumerate() {
+        assert_eq!(world.hosts[host].engine.receive(id, &mut [0; 16], now), Ok(0));
+        let reason = Reason::Finished;
+        assert_eq!(world.hosts[host].events.last(), Some(&Event::Closed { id, reason }));
+        world.hosts[host].engine.close(id, now).unwrap();
+        assert_eq!(world.hosts[host].engine.info(id), Err(Error::Unknown));
     }
     world.run_ns(3_000_000_000);
     assert_eq!([0, 1].map(|host| world.hosts[host].engine.connections()), [0, 0]);
@@ -79,7 +47,7 @@ fn m_hr2_bytes_go_both_ways_and_the_end_of_each_stream_is_seen() {
 fn m_hr4_a_megabyte_waits_for_its_reader_and_arrives_whole() {
     let mut world = World::pair(2);
     let ids = connect(&mut world);
-    let all: Vec<u8> = (0..10_000_000u32).map(|at| (at * 7 >> 5) as u8).collect();
+    let all: Vec<u8> = (0..10_000_000u32).map(|at| ((at * 7) >> 5) as u8).collect();
     let (mut given, mut taken) = (0, Vec::new());
     let mut room = vec![0; 70_000];
     let done = world.run_until(10_000_000_000, |world| {

@@ -1,5 +1,11 @@
 //! Engines in virtual time, over a network that loses, repeats and reorders.
 
 mod basics;
+mod faults;
+mod liars;
+mod limits;
+mod loss;
+mod moving;
 mod names;
+mod program;
 mod world;

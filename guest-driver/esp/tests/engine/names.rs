@@ -9,7 +9,7 @@ use esp::{
 use ether::EtherType;
 
 use super::{
-    basics::{OPTIONS, PORT},
+    program::{LISTEN, PORT},
     world::{World, mac},
 };
 
@@ -28,7 +28,7 @@ fn a_listener_hears_what_the_program_that_connects_calls_both_ends() {
         names("[fd00::1]:40000", "fd00::2"),
     ] {
         let mut world = World::pair(3);
-        world.hosts[1].engine.listen(PORT, OPTIONS).unwrap();
+        world.hosts[1].engine.listen(PORT, LISTEN).unwrap();
         let (now, peer) = (
             world.now,
             Address {

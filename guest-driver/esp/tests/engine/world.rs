@@ -62,11 +62,14 @@ pub struct World {
     /// Frames sent so far, and the one to be dropped.
     pub frames: u64,
     pub drop_frame: Option<u64>,
+    /// So many of a thousand frames of open connections have a bit flipped behind Ethernet's header.
+    pub flip: u64,
     /// Everything that was sent, if wanted: sender, and bytes.
     pub trace: Option<Vec<(usize, Vec<u8>)>>,
     arrivals: BinaryHeap<Reverse<Arrival>>,
     order: u64,
     random: u64,
+    wake: Time,
 }
 
 pub fn config(host: usize) -> Config {
@@ -90,10 +93,12 @@ impl World {
             suffered: Suffered::default(),
             frames: 0,
             drop_frame: None,
+            flip: 0,
             trace: None,
             arrivals: BinaryHeap::new(),
             order: 0,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            wake: Time::MAX,
         }
     }
 
@@ -169,8 +174,14 @@ impl World {
         else {
             return;
         };
+        let is_checked = !matches!(kind, Kind::Syn | Kind::SynAck | Kind::Reset);
+        let mut frame = frame.to_vec();
+        if is_checked && self.chance(self.flip) {
+            let bit = self.random(8 * (frame.len() as u64 - 14));
+            frame[14 + bit as usize / 8] ^= 1 << (bit % 8);
+        }
         for at in copies {
-            self.deliver_at(at, to, frame.to_vec());
+            self.deliver_at(at, to, frame.clone());
         }
     }
 
@@ -189,6 +200,7 @@ impl World {
     pub fn step(&mut self, until: Time) -> bool {
         self.collect();
         let mut next = self.arrivals.peek().map_or(Time::MAX, |arrival| arrival.0.at);
+        next = next.min(std::mem::replace(&mut self.wake, Time::MAX));
         for host in &mut self.hosts {
             if let Some(due) = host.engine.poll_timeout() {
                 next = next.min(due.max(self.now));
@@ -216,6 +228,16 @@ impl World {
         }
         self.collect();
         true
+    }
+
+    /// Frames that have not arrived never do.
+    pub fn lose_all_on_their_way(&mut self) {
+        self.arrivals.clear();
+    }
+
+    /// Makes sure that something happens within so long.
+    pub fn tick(&mut self, ns: u64) {
+        self.wake = self.now.plus_nanos(ns);
     }
 
     /// Runs for so long.
