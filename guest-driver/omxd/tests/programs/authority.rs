@@ -290,7 +290,7 @@ fn endpoints_of_a_renamed_interface_get_a_new_authority_and_none_is_sought_for_o
 fn an_authority_out_of_descriptors_stays_and_sleeps() {
     in_own_world("authority::an_authority_out_of_descriptors_stays_and_sleeps", || {
         let veth = Veth::new(1500);
-        let omxd = Omxd::start(&["prlimit", "--nofile=18", "--"], &veth.a, &["--static-peers"]);
+        let omxd = Omxd::start(&["prlimit", "--nofile=21", "--"], &veth.a, &["--static-peers"]);
         let path = weft_authority::Place::of(omxd.interface.index).unwrap().socket();
         let address = rustix::net::SocketAddrUnix::new(&path).unwrap();
         let sessions: Vec<_> = (0..16)
@@ -315,7 +315,7 @@ fn an_authority_out_of_descriptors_stays_and_sleeps() {
             // What has ended has none.
             line.map_or(0, |count| count.trim().parse().unwrap())
         };
-        let full = || fs::read_dir(format!("/proc/{}/fd", omxd.child.id())).unwrap().count() >= 17;
+        let full = || fs::read_dir(format!("/proc/{}/fd", omxd.child.id())).unwrap().count() >= 20;
         wait_until("it is out of descriptors", full);
         let before = sleeps();
         wait_until("it slept some times", || sleeps() > before + 3);
