@@ -15,12 +15,12 @@ use clap::Parser;
 pub struct Arguments {
     /// Fail connections that ESP cannot make, instead of making them by TCP.
     ///
-    /// The same as ESP_FALLBACK=never in the environment.
+    /// As ESP_FALLBACK=never in the environment.
     #[arg(long)]
     pub never_fall_back: bool,
     /// Microseconds that a waiting thread looks for frames before it sleeps.
     ///
-    /// The same as ESP_SPIN_US in the environment. Default: 50. 0 saves processor time where programs wait long or share processors.
+    /// As ESP_SPIN_US in the environment. Default: 50. 0 saves processor time where programs wait long or share processors.
     #[arg(long, value_name = "US")]
     pub spin_us: Option<u64>,
     /// The preloaded library, if it is elsewhere.

@@ -1,4 +1,4 @@
-//! Starting an authority where none runs, as the library of MX does: for programs of root, by a process apart, so that the program gets
+//! Starting an authority where none runs, as the library of MX does: for programs of root, by a separate process, so that the program gets
 //! no child that it does not know of.
 
 use std::{
@@ -47,7 +47,7 @@ pub(crate) fn start(interface: &str) -> io::Result<()> {
     }
 }
 
-/// Is the process apart: starts the authority of an interface, and says when it listens.
+/// Is the separate process: starts the authority of an interface, and says when it listens.
 ///
 /// # Errors
 /// When there is no such interface, or its authority does not start.

@@ -76,7 +76,7 @@ pub(super) fn charts(demo: &Demo) -> Vec<(&'static str, BarChart)> {
     if all(|row| row.esp_mbit_per_s) {
         charts.push((
             "esp",
-            measured(demo, "The same program over ESP", ("Mbit/s", More), |row| {
+            measured(demo, "Throughput of that program over ESP", ("Mbit/s", More), |row| {
                 row.esp_mbit_per_s
             }),
         ));

@@ -26,7 +26,7 @@ pub(crate) enum Transport {
     Provider,
     /// TCP: Open MPI's own, or the provider `tcp` of MPICH's libfabric.
     Tcp,
-    /// The same, with the ranks under `esp-run`: streams straight over Ethernet. Ranks of one node have TCP between them.
+    /// TCP's calls with the ranks under `esp-run`: streams without TCP and IP. Ranks of one node have TCP between them.
     Esp,
 }
 
