@@ -47,7 +47,7 @@ pub struct DefaultsFile {
     /// Processors per node (1).
     #[schemars(with = "Option<u32>")]
     pub cpus: Option<Spanned<i64>>,
-    /// Memory per node (`128M`).
+    /// Memory per node (`192M`).
     #[schemars(with = "Option<Size>")]
     pub memory: Option<Spanned<Size>>,
     /// The recipe of the nodes' user space: `minimal` (busybox, iperf3, ethtool, tc; the default), `network` (besides tcpdump, nftables,

@@ -10,11 +10,12 @@ use crate::guest_memory::MEMORY_MIB_MIN;
 /// Largest guest memory in MiB.
 const MEMORY_MIB_MAX: u64 = 64 << 10;
 
-/// Default memory of a node in MiB.
-const DEFAULT_MIB: u32 = MEMORY_MIB_MIN;
+/// Default memory of a node in MiB: the least is for guests that run little beside the agent, while here the tools, an authority and
+/// a program over ESP run together.
+const DEFAULT_MIB: u32 = 192;
 
 /// Default memory in MiB of a node that mounts folders of the host.
-const HOST_FOLDERS_DEFAULT_MIB: u32 = 192;
+const HOST_FOLDERS_DEFAULT_MIB: u32 = 256;
 
 /// Default memory in MiB of a node that has its root file system on a disk.
 const ON_DISK_DEFAULT_MIB: u32 = 256;

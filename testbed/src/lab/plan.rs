@@ -445,7 +445,7 @@ mod tests {
         let seen = "[[switch]]\nname = \"s1\"\n[[node]]\nname = \"a\"\nmemory = \"256M\"\nnic = [{ mtu = 9000 }]\n";
         assert_eq!(
             text(&before, seen),
-            "! node a is restarted: memory 128M → 256M, nics.0.mtu 1500 → 9000\n"
+            "! node a is restarted: memory 192M → 256M, nics.0.mtu 1500 → 9000\n"
         );
     }
 

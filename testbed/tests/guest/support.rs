@@ -88,7 +88,7 @@ pub fn machine(dir: &Path, image: &Image) -> Machine {
     Machine {
         name: "test".into(),
         cpus: 1,
-        memory_mib: 128,
+        memory_mib: 192,
         accel: Accel::Tcg,
         boot: Boot {
             kernel: Some(image.kernel.clone()),

@@ -223,7 +223,7 @@ fn machine(folder: &Path) -> Machine {
     Machine {
         name: "n1".into(),
         cpus: 1,
-        memory_mib: 128,
+        memory_mib: 192,
         accel: Accel::Tcg,
         boot: Boot {
             kernel: Some(image.kernel),

@@ -29,7 +29,7 @@ fn lab_with(guests: usize, nics: &str) -> World {
     let nodes = (1..=guests).map(|node| format!("[[node]]\nname = \"n{node}\"\nnic = {nics}\n"));
     let file = "{ from = \"lci_program\", to = \"/bin/lci_program\", mode = \"0755\" }";
     world.up(&format!(
-        "name = \"lci\"\n[defaults]\nmemory = \"160M\"\nfiles = [{file}]\n{}",
+        "name = \"lci\"\n[defaults]\nmemory = \"192M\"\nfiles = [{file}]\n{}",
         nodes.collect::<String>()
     ));
     world

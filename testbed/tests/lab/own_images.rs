@@ -186,7 +186,7 @@ fn every_recipe_boots_with_the_least_memory_that_its_nodes_may_have() {
     assert!(recipes.len() >= 2);
     // This is the recipe with another kernel, for folders of the host.
     fs::create_dir(world.dir.path().join("share")).unwrap();
-    lab += "[[node]]\nname = \"shared\"\nmemory = \"160M\"\nmount = [{ from = \"share\", to = \"/mnt/share\" }]\n";
+    lab += "[[node]]\nname = \"shared\"\nmemory = \"192M\"\nmount = [{ from = \"share\", to = \"/mnt/share\" }]\n";
     world.up(&lab);
     for node in world.json(&["ps"]).as_array().unwrap() {
         assert_eq!(
