@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use omx::{CopyEngine, Endpoint, EndpointOptions, Segment, StatusCode};
+use omx::{CopyEngine, Endpoint, Segment, StatusCode};
 
 use crate::{LIMIT, Pair, bytes, irecv, options, pair, pair_with, wait};
 
@@ -243,6 +243,7 @@ fn m_om7_a_receive_of_many_pieces_has_no_more_registrations_than_a_card_has_room
     sender.join().unwrap();
     assert!(got == bytes(PIECES * PIECE_LEN, 3));
     let told = told.lock().unwrap();
-    assert!(told.registered >= PIECES, "each piece is registered: {told:?}");
+    // But for those that a packet's end cuts short, which are the processor's.
+    assert!(told.registered > told.room, "one after the other: {told:?}");
     assert!(told.known.is_empty(), "and none when the receive is over");
 }
