@@ -22,6 +22,7 @@ use super::{
     CardAddress, Route, VirtioError,
     capabilities::Windows,
     device::{self, Bar, COMMAND, Device, INTX_DISABLE, MASTER, MEMORY, Pin},
+    holder::Holder,
     interrupts::Unmask,
     layout::PAGE,
     memory::{BusAddresses, SharedMemory},
@@ -62,7 +63,10 @@ impl Uio {
             .map_err(VirtioError::io(address, "open the PCI configuration"))?;
         match flock(&configuration, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(VirtioError::InUse { address }),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let by = Holder::of(&address.folder().join("config"));
+                return Err(VirtioError::InUse { address, by });
+            }
             Err(error) => return Err(VirtioError::io(address, "lock the PCI configuration")(error)),
         }
         let (uio, path) = open_uio(address).map_err(VirtioError::io(address, "open the uio device"))?;

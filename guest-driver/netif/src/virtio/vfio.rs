@@ -22,6 +22,7 @@ use super::{
     CardAddress, Route, VirtioError,
     capabilities::Windows,
     device::{self, COMMAND, Device, MASTER, MEMORY, Pin},
+    holder::Holder,
     interrupts::Unmask,
     layout::PAGE,
     memory::{BusAddresses, SharedMemory},
@@ -167,7 +168,10 @@ impl Vfio {
         options.read(true).write(true);
         let group: OwnedFd = match options.open(&path) {
             Ok(group) => group.into(),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(VirtioError::InUse { address }),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                let by = Holder::of(&path);
+                return Err(VirtioError::InUse { address, by });
+            }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(VirtioError::NotOwner { address, path });
             }

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use netif::{
     Interface,
-    virtio::{Card, CardAddress, VirtioError, check_kind},
+    virtio::{Card, CardAddress, Holder, VirtioError, check_kind},
 };
 use serde::Serialize;
 
@@ -228,7 +228,10 @@ fn is_free(kernel: &Kernel, address: CardAddress) -> anyhow::Result<()> {
     let path = kernel.device(address).join("config");
     match Card::is_driven(&path) {
         Ok(false) => Ok(()),
-        Ok(true) => Err(VirtioError::InUse { address }.into()),
+        Ok(true) => {
+            let by = Holder::of(&path);
+            Err(VirtioError::InUse { address, by }.into())
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| format!("cannot find out whether a program drives {address}")),
     }
