@@ -65,7 +65,7 @@ pub enum CopyError {
         len: usize,
     },
     /// All copies are done, and the variable has not the value that is waited for.
-    #[error("no copy is under way whose notification could store {value} in the variable at {variable:#x}")]
+    #[error("no copy is running whose notification could store {value} in the variable at {variable:#x}")]
     NotAwaited {
         /// The variable's address.
         variable: usize,

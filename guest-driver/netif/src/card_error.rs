@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use crate::{card_address::CardAddress, virtio::Holder};
+use crate::{card_address::CardAddress, card_holder::Holder};
 
 /// Why a card cannot be driven from user space.
 #[derive(Debug, thiserror::Error)]

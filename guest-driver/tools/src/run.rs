@@ -78,13 +78,13 @@ pub(crate) fn print_line(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Nobody reads the output any more.
+/// The output has no reader any more.
 #[derive(Debug)]
 struct NoReader;
 
 impl Display for NoReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nobody reads stdout any more")
+        f.write_str("stdout has no reader any more")
     }
 }
 

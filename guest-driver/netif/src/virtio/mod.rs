@@ -19,7 +19,6 @@ mod device;
 mod doorbells;
 mod facts;
 mod fork_mark;
-mod holder;
 mod interrupts;
 mod layout;
 mod loop_card;
@@ -39,11 +38,11 @@ mod tests;
 mod told;
 mod uio;
 mod vfio;
+mod waiting;
 
 pub use card::{Card, look_at};
 pub use device::{Route, check_kind, driver_of, may_own, route_of};
 pub use facts::CardFacts;
-pub use holder::Holder;
 pub use interrupts::Interrupts;
 pub use layout::{PAGE, PairLayout};
 pub use loop_card::{Hold, LoopCard, Pinned};
@@ -53,4 +52,4 @@ pub use port::{CardFaults, VirtioPort};
 pub use prepared::{PairPlace, PreparedPair};
 pub use told::Told;
 
-pub use crate::{card_address::CardAddress, card_error::VirtioError};
+pub use crate::{card_address::CardAddress, card_error::VirtioError, card_holder::Holder};

@@ -19,10 +19,9 @@ use rustix::{
 };
 
 use super::{
-    CardAddress, Route, VirtioError,
+    CardAddress, Holder, Route, VirtioError,
     capabilities::Windows,
     device::{self, Bar, COMMAND, Device, INTX_DISABLE, MASTER, MEMORY, Pin},
-    holder::Holder,
     interrupts::Unmask,
     layout::PAGE,
     memory::{BusAddresses, SharedMemory},

@@ -19,10 +19,9 @@ use libc::{c_int, c_ulong};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
-    CardAddress, Route, VirtioError,
+    CardAddress, Holder, Route, VirtioError,
     capabilities::Windows,
     device::{self, COMMAND, Device, MASTER, MEMORY, Pin},
-    holder::Holder,
     interrupts::Unmask,
     layout::PAGE,
     memory::{BusAddresses, SharedMemory},

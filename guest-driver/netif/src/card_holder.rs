@@ -3,19 +3,11 @@
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
-    process, thread,
-    time::{Duration, Instant},
+    process,
 };
 
-use super::VirtioError;
-
-/// The authority over cards. It lets a card go by itself a few seconds after whoever asked it for something.
+/// The authority over cards. It lets a card go by itself a few seconds after it was last asked for something.
 const AUTHORITY: &str = "omxd";
-/// An authority is waited for this long, which is longer than it stays without anything to do (5 s).
-const RELEASE_LIMIT: Duration = Duration::from_secs(8);
-/// The pause between two attempts in that time: nothing becomes readable when a card is let go.
-const RELEASE_PAUSE: Duration = Duration::from_millis(50);
-
 /// A process that has a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
@@ -58,7 +50,7 @@ impl Holder {
         found
     }
 
-    fn is_authority(&self) -> bool {
+    pub(crate) fn is_authority(&self) -> bool {
         self.name == AUTHORITY
     }
 }
@@ -68,21 +60,6 @@ fn has_open(process: &Path, file: &PathBuf) -> bool {
         return false;
     };
     descriptors.any(|entry| entry.is_ok_and(|entry| fs::read_link(entry.path()).is_ok_and(|link| link == *file)))
-}
-
-/// Opens a card, and waits if an authority has it that may be about to let it go.
-pub(super) fn open_after_authority<T>(open: impl Fn() -> Result<T, VirtioError>) -> Result<T, VirtioError> {
-    let begin = Instant::now();
-    loop {
-        match open() {
-            Err(VirtioError::InUse { by: Some(holder), .. })
-                if holder.is_authority() && begin.elapsed() < RELEASE_LIMIT =>
-            {
-                thread::sleep(RELEASE_PAUSE);
-            }
-            result => return result,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -106,16 +83,5 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(Holder::of(&path), None, "it has ended");
         fs::remove_file(&path).unwrap();
-        let sentence = VirtioError::InUse {
-            address: "00:04.0".parse().unwrap(),
-            by: Some(Holder {
-                pid: 7,
-                name: "omxd".to_owned(),
-            }),
-        };
-        assert_eq!(
-            sentence.to_string(),
-            "another program drives the card 0000:00:04.0 already (omxd, process 7); end it first"
-        );
     }
 }
