@@ -55,3 +55,21 @@ fn m_ci3_a_c_program_links_with_every_call_and_is_told_what_is_missing() {
         .unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
 }
+
+#[test]
+fn the_manual_page_explains_every_call_of_the_header() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let header = fs::read_to_string(here.join("include/icopy.h")).unwrap();
+    let page = fs::read_to_string(here.join("icopy.3")).unwrap();
+    let mut calls = 0;
+    for line in header
+        .lines()
+        .filter(|line| line.ends_with(");") && !line.starts_with([' ', '/']))
+    {
+        let before = line.split('(').next().unwrap();
+        let call = before.rsplit([' ', '*']).next().unwrap();
+        assert!(page.contains(&format!("{call}(")), "{call}: {line}");
+        calls += 1;
+    }
+    assert!(calls >= 13, "{calls} calls");
+}

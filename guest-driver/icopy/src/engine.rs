@@ -173,10 +173,10 @@ impl<B: Backend> Engine<B> {
     /// # Errors
     /// [`CopyError::Pin`], [`CopyError::TooManyRegistrations`], [`CopyError::GivenUp`].
     pub fn allocate(&mut self, len: usize, kind: Use) -> Result<Memory, CopyError> {
-        let fail = |source| CopyError::Pin {
+        let fail = |reason| CopyError::Pin {
             address: 0,
             len,
-            source,
+            reason,
         };
         let memory = Memory::new(len.max(1)).map_err(fail)?;
         let bytes = bytes(memory.as_ptr(), memory.len());
@@ -194,7 +194,8 @@ impl<B: Backend> Engine<B> {
     /// byte must be inside one registration.
     ///
     /// # Errors
-    /// [`CopyError::Pin`], [`CopyError::TooManyRegistrations`], [`CopyError::Replaced`], [`CopyError::GivenUp`].
+    /// [`CopyError::NoMemory`], [`CopyError::Pin`], [`CopyError::TooManyRegistrations`], [`CopyError::Replaced`],
+    /// [`CopyError::GivenUp`].
     ///
     /// # Safety
     /// Until it is [unregistered](Engine::unregister) or the engine is dropped, the memory stays mapped at this address; and the program
@@ -202,10 +203,10 @@ impl<B: Backend> Engine<B> {
     /// to it is used meanwhile.
     pub unsafe fn register(&mut self, first: *mut u8, len: usize, kind: Use) -> Result<(), CopyError> {
         self.alive()?;
-        if len == 0 {
-            return Err(copy_engine::CopyError::Empty.into());
+        let address = first as usize;
+        if len == 0 || address.checked_add(len).is_none() {
+            return Err(CopyError::NoMemory { address, len });
         }
-        (first as usize).checked_add(len).ok_or(copy_engine::CopyError::Range)?;
         // SAFETY: this function's contract.
         unsafe {
             let (card, done) = (&mut self.card, self.counters.frames_done);
@@ -535,7 +536,7 @@ impl<B: Backend> Engine<B> {
     /// Waits until `variable` has `value`.
     ///
     /// # Errors
-    /// As [`Engine::test`]; [`CopyError::Refused`] with [`copy_engine::CopyError::Empty`] if all copies are done and it has not.
+    /// As [`Engine::test`]; [`CopyError::NotAwaited`] if all copies are done and it has not.
     pub fn wait(&mut self, variable: *const u64, value: u64) -> Result<(), CopyError> {
         self.spin(|engine| {
             if engine.test(variable, value)? {
@@ -543,7 +544,8 @@ impl<B: Backend> Engine<B> {
             }
             if engine.is_idle() && look(variable) != value {
                 // Nothing runs that could store it.
-                return Err(copy_engine::CopyError::Empty.into());
+                let variable = variable as usize;
+                return Err(CopyError::NotAwaited { variable, value });
             }
             for _ in 0..LOOKS {
                 if look(variable) == value {

@@ -56,17 +56,33 @@ pub enum CopyError {
         crate::REGISTRATIONS_MAX
     )]
     TooManyRegistrations,
+    /// A registration names no memory, or more than there are addresses.
+    #[error("cannot register {len} bytes at {address:#x}: memory has at least one byte, and ends where addresses do")]
+    NoMemory {
+        /// Where it begins.
+        address: usize,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// All copies are done, and the variable has not the value that is waited for.
+    #[error("no copy is running whose notification could store {value} in the variable at {variable:#x}")]
+    NotAwaited {
+        /// The variable's address.
+        variable: usize,
+        /// The value.
+        value: u64,
+    },
     /// The system does not let memory be kept where it is.
     #[error(
-        "cannot register {len} bytes at {address:#x}: {source} (they must be mapped and writable, and `ulimit -l` must allow it)"
+        "cannot register {len} bytes at {address:#x}: {reason} (they must be mapped and writable, and `ulimit -l` must allow it)"
     )]
     Pin {
         /// Where the memory begins.
         address: usize,
         /// Its length in bytes.
         len: usize,
-        /// The system's reason.
-        source: io::Error,
+        /// The system's reason, which is in the sentence already.
+        reason: io::Error,
     },
     /// Memory of a registration is other memory now.
     #[error("memory at {address:#x} was unmapped or replaced while it was registered; unregister it first")]

@@ -125,7 +125,10 @@ impl<H> Registrations<H> {
         if self.registrations.len() >= REGISTRATIONS_MAX {
             return Err(CopyError::TooManyRegistrations);
         }
-        let pages = whole_pages(&bytes).ok_or(firmware::copy_engine::CopyError::Range)?;
+        let pages = whole_pages(&bytes).ok_or(CopyError::NoMemory {
+            address: bytes.start,
+            len: bytes.len(),
+        })?;
         self.clock += 1;
         let index = match self.find_known(card, &pages, frames_done)? {
             Some(index) => {
@@ -190,10 +193,10 @@ impl<H> Registrations<H> {
         pages: Range<usize>,
         memory: Option<Memory>,
     ) -> Result<usize, CopyError> {
-        let fail = |source| CopyError::Pin {
+        let fail = |reason| CopyError::Pin {
             address: pages.start,
             len: pages.len(),
-            source,
+            reason,
         };
         let base = NonNull::new(pages.start as *mut u8).ok_or_else(|| fail(std::io::ErrorKind::InvalidInput.into()))?;
         let (addresses, hold) = card.pin(base, pages.len()).map_err(fail)?;

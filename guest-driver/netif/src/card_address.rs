@@ -27,7 +27,7 @@ impl CardAddress {
     /// # Errors
     /// [`VirtioError::BadAddress`] behind the prefix.
     pub fn of_interface(name: &str) -> Result<Option<Self>, VirtioError> {
-        name.strip_prefix(PREFIX).map(Self::from_str).transpose()
+        name.starts_with(PREFIX).then(|| name.parse()).transpose()
     }
 
     /// Returns the name by which the card stands among interfaces.
@@ -67,14 +67,16 @@ impl fmt::Display for CardAddress {
 impl FromStr for CardAddress {
     type Err = VirtioError;
 
-    /// Reads `DDDD:BB:DD.F`; the domain may be left out, as `lspci` leaves it out.
+    /// Reads `DDDD:BB:DD.F`; the domain may be left out, as `lspci` leaves it out, and `virtio:` may stand before it, as in
+    /// [`CardAddress::interface_name`].
     fn from_str(text: &str) -> Result<Self, VirtioError> {
+        let place = text.strip_prefix(PREFIX).unwrap_or(text);
         let read = || {
             let hexadecimal = |part: &str, digits_max: usize| {
                 let plain = part.bytes().all(|byte| byte.is_ascii_hexdigit());
                 (plain && (1..=digits_max).contains(&part.len())).then(|| u16::from_str_radix(part, 16).ok())?
             };
-            let (rest, function) = text.rsplit_once('.')?;
+            let (rest, function) = place.rsplit_once('.')?;
             let mut parts = rest.rsplit(':');
             let device = hexadecimal(parts.next()?, 2).filter(|device| *device < 32)?;
             let bus = hexadecimal(parts.next()?, 2)?;
@@ -106,6 +108,7 @@ mod tests {
             ("00:04.0", "0000:00:04.0"),
             ("7fff:ff:1f.7", "7fff:ff:1f.7"),
             ("0:3:a.1", "0000:03:0a.1"),
+            ("virtio:0000:00:04.0", "0000:00:04.0"),
         ] {
             assert_eq!(text.parse::<CardAddress>().unwrap().to_string(), shown, "{text}");
         }
@@ -120,6 +123,7 @@ mod tests {
             "+0:04.0",
             "00:04.0 ",
             "eth0",
+            "virtio:virtio:00:04.0",
             "00:04",
             "../../etc:00:04.0",
         ] {

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use crate::card_address::CardAddress;
+use crate::{card_address::CardAddress, card_holder::Holder};
 
 /// Why a card cannot be driven from user space.
 #[derive(Debug, thiserror::Error)]
@@ -49,10 +49,15 @@ pub enum VirtioError {
         address: CardAddress,
     },
     /// Another process drives the card.
-    #[error("another program drives the card {address} already; end it first")]
+    #[error(
+        "another program drives the card {address} already{}; end it first",
+        .by.as_ref().map_or_else(String::new, |holder| format!(" ({holder})"))
+    )]
     InUse {
         /// Its address.
         address: CardAddress,
+        /// That process, where it can be found.
+        by: Option<Holder>,
     },
     /// The process may not drive cards.
     #[error("driving the card {address} through uio needs root, because its rings reach all memory")]

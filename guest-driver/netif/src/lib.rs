@@ -10,6 +10,7 @@ mod af_packet;
 mod af_xdp;
 mod card_address;
 mod card_error;
+mod card_holder;
 mod egress;
 mod error;
 mod filter;

@@ -488,13 +488,6 @@ impl Endpoint {
         self.lock().set_copy_engine(engine);
     }
 
-    /// Makes the copy engine forget the memory of receives that are over, where that is kept, because the program frees
-    /// it: `len` bytes from `start`. A registration that only begins or ends there is forgotten as a whole.
-    pub fn clean_registrations(&self, start: *const u8, len: usize) {
-        let start = start.addr();
-        self.lock().store.copies.clean(&(start..start.saturating_add(len)));
-    }
-
     /// Returns what happened to the frames of this endpoint.
     pub fn counters(&self) -> Counters {
         self.lock().counters()

@@ -48,8 +48,8 @@ pub unsafe trait CopyEngine: Send {
     /// processor copies.
     ///
     /// # Safety
-    /// The memory can be written until the receive that it belongs to is over; where registrations are kept
-    /// ([`crate::EndpointOptions::registrations_kept`]), until [`crate::Endpoint::clean_registrations`] is called for it.
+    /// The memory can be written until it is [unregistered](CopyEngine::unregister), which it is when the receive that it belongs
+    /// to is over. From then on it may be other memory at the same place.
     unsafe fn register(&mut self, _memory: *mut u8, _len: usize) -> Option<u64> {
         Some(0)
     }
@@ -141,13 +141,8 @@ impl Copies {
         self.engine = engine;
     }
 
-    /// What the engine knows stays registered when a receive is over, or does not.
-    pub(crate) const fn keep_registrations(&mut self, kept: bool) {
-        self.registrations.kept = kept;
-    }
-
     /// The engine forgets whatever shares a byte with this memory.
-    pub(crate) fn clean(&mut self, memory: &Range<usize>) {
+    fn clean(&mut self, memory: &Range<usize>) {
         if let Some(last_copy) = self.registrations.last_copy(memory) {
             // It may be running, while those to other memory go on.
             self.finish_to(last_copy.min(self.submitted));
@@ -160,7 +155,7 @@ impl Copies {
     /// A receive is over: its memory is the program's again.
     #[inline]
     pub(crate) fn over(&mut self, memory: &Segments) {
-        if !self.registrations.is_empty() && !self.registrations.kept {
+        if !self.registrations.is_empty() {
             self.forget(memory);
         }
     }

@@ -168,8 +168,7 @@ impl<'a> EndpointBuilder<'a> {
             partner: PARTNER_SELF,
             session: self.config.session,
         };
-        let mut store = Store::new(options.unexpected_bytes_max, self.config.seed, own);
-        store.copies.keep_registrations(options.registrations_kept);
+        let store = Store::new(options.unexpected_bytes_max, self.config.seed, own);
         let mut engine = Engine::new(self.config, self.peers);
         for (what, every) in &options.packet_loss {
             engine.set_packet_loss(*what, *every);

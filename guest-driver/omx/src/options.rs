@@ -107,9 +107,6 @@ pub struct EndpointOptions {
     /// What copies the data of large messages from other hosts. An engine of the program's own replaces it
     /// ([`crate::Endpoint::set_copy_engine`]).
     pub copy_engine: CopyEngineKind,
-    /// A copy engine keeps to know the memory of receives that are over, until [`crate::Endpoint::clean_registrations`] names it:
-    /// for programs that say so before they give memory back.
-    pub registrations_kept: bool,
     /// Messages to the endpoint itself are sent as frames, which turn round before the port, as if they came over the
     /// network.
     pub self_by_frames: bool,
@@ -134,7 +131,7 @@ const RESEND_MS: u64 = 500;
 impl Default for EndpointOptions {
     /// The defaults, changed by the environment: `OMX_WAITSPIN`, `OMX_WAITINTR`, `OMX_PROGRESS`, `OMX_CONNECT_POLLALL`,
     /// `OMX_UNEXPECTED_BYTES_MAX`, `OMX_ANY_ENDPOINT`, `OMX_CTXIDS`, `OMX_RNDV_THRESHOLD`, `OMX_SHARED_RNDV_THRESHOLD`, `OMX_SHARED_SINGLE_COPY`, `OMX_MEDIUM_SENDQ`,
-    /// `OMX_PACKET_LOSS`, `OMX_COPY_ENGINE`, `OMX_COPY_CARD`, `OMX_ZOMBIE_SEND`, `OMX_NOTACKED_MAX`, `OMX_RESENDS_MAX`, `OMX_RCACHE`, `OMX_DISABLE_SELF`, `OMX_DISABLE_SHARED`, and the MX
+    /// `OMX_PACKET_LOSS`, `OMX_COPY_ENGINE`, `OMX_COPY_CARD`, `OMX_ZOMBIE_SEND`, `OMX_NOTACKED_MAX`, `OMX_RESENDS_MAX`, `OMX_DISABLE_SELF`, `OMX_DISABLE_SHARED`, and the MX
     /// names of the last six (`MX_DISABLE_SHMEM` of the last).
     fn default() -> Self {
         let context_id = env::var("OMX_CTXIDS").ok().and_then(|text| {
@@ -168,7 +165,6 @@ impl Default for EndpointOptions {
             .unwrap_or(SHARED_RNDV_THRESHOLD),
             single_copy: flag(&["OMX_SHARED_SINGLE_COPY"], true),
             copy_engine: env::var("OMX_COPY_ENGINE").map_or(CopyEngineKind::None, |text| copy_engine(&text)),
-            registrations_kept: flag(&["OMX_RCACHE", "MX_RCACHE"], false),
             self_by_frames: flag(&["OMX_DISABLE_SELF", "MX_DISABLE_SELF"], false),
             others_by_frames: flag(&["OMX_DISABLE_SHARED", "MX_DISABLE_SHMEM"], false),
             copies_mediums: flag(&["OMX_MEDIUM_SENDQ"], true),

@@ -1,13 +1,13 @@
-//! The memory that a copy engine knows (papers.md M-OM7): that of running receives, and with `OMX_RCACHE` that of
-//! earlier ones, so that a program that uses its buffers again registers each once. Without an engine nothing is
-//! registered: packet sockets copy.
+//! The memory that a copy engine knows (papers.md M-OM7): that of running receives. When a receive is over the program may unmap
+//! its memory and map other memory at the same place, so the next receive registers anew; an engine that keeps what it
+//! knew must look whether it is still the same memory. Without an engine nothing is registered: packet sockets copy.
 
 use std::ops::Range;
 
 use crate::CopyEngine;
 
-/// At most this many registrations exist at once: pieces of running receives, or the buffers that a program uses again and
-/// again. Beyond, the one not used for longest ends. A card knows 256 parts of memory, some of which are others'.
+/// At most this many registrations exist at once, which are pieces of running receives. Beyond, the one not used for longest
+/// ends. A card knows 256 parts of memory, some of which are others'.
 const REGISTRATIONS_MAX: usize = 224;
 
 #[derive(Debug)]
@@ -29,8 +29,6 @@ impl Registration {
 #[derive(Debug, Default)]
 pub(crate) struct Registrations {
     list: Vec<Registration>,
-    /// Registrations stay when their receive is over, until the program says that the memory is gone.
-    pub(crate) kept: bool,
     uses: u64,
 }
 
@@ -54,7 +52,7 @@ impl Registrations {
     /// list [is full](Self::is_full).
     ///
     /// # Safety
-    /// The memory can be written until its receive is over, and what is kept until [`Registrations::clean`] is called for it.
+    /// The memory can be written until [`Registrations::clean`] is called for it.
     pub(crate) unsafe fn add(&mut self, engine: &mut dyn CopyEngine, to: *mut u8, len: usize, copy: u64) -> bool {
         let memory = to.addr()..to.addr() + len;
         let contains = |known: &&mut Registration| known.memory.start <= memory.start && memory.end <= known.memory.end;

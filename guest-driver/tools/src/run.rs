@@ -1,7 +1,8 @@
 //! The start and end of all programs: results go to stdout, one sentence to stderr when something is wrong.
 
 use std::{
-    fmt::Display,
+    error::Error,
+    fmt::{self, Display},
     io::{self, Write},
     process::ExitCode,
 };
@@ -31,6 +32,8 @@ fn run_with(tool: &str, json: bool, failure: ExitCode, body: impl FnOnce() -> an
     omx::show_warnings();
     match body() {
         Ok(code) => code,
+        // Who closes the output has read enough, and wants no sentence.
+        Err(error) if error.is::<NoReader>() => failure,
         Err(error) => {
             let sentence = format!("{error:#}");
             say(tool, &sentence);
@@ -74,10 +77,23 @@ pub(crate) fn text_of(json: bool, report: &(impl Serialize + Display)) -> anyhow
 /// Prints one line at once, also when there is no reader yet.
 pub(crate) fn print_line(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")
-        .and_then(|()| out.flush())
-        .context("cannot write to stdout")
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(NoReader.into()),
+        written => written.context("cannot write to stdout"),
+    }
 }
+
+/// The output has no reader any more.
+#[derive(Debug)]
+struct NoReader;
+
+impl Display for NoReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("stdout has no reader any more")
+    }
+}
+
+impl Error for NoReader {}
 
 /// An option that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

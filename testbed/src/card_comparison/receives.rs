@@ -99,8 +99,7 @@ pub(super) fn measure(
         let said = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
         said.with_context(|| format!("omx_perf printed {text:?}"))
     };
-    // The program uses its buffer again and again, so that the card goes on to know it.
-    let by_card = receive(&["OMX_COPY_ENGINE=card", COPYING, "OMX_RCACHE=1"])?;
+    let by_card = receive(&["OMX_COPY_ENGINE=card", COPYING])?;
     let by_processor = receive(&["OMX_COPY_ENGINE=none"])?;
     drop(server);
     let values = values(&by_card, &by_processor).context("omx_perf left out a length")?;

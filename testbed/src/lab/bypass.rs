@@ -53,3 +53,12 @@ pub(super) fn check(node: &NodeFile, boot: &Boot, problems: &mut Problems) {
         );
     }
 }
+
+/// Whether a NIC has offloads, on by default. Notes a mistake where the file asks for some of a card that no kernel drives: programs use none.
+pub(super) fn offloads(nic: &NicFile, by_default: Option<bool>, problems: &mut Problems) -> bool {
+    if let (Some(bypass), Some(true)) = (&nic.bypass, nic.offloads) {
+        let message = "a NIC that programs drive themselves has no offloads".to_owned();
+        problems.add(bypass.span(), message, "leave out offloads, or bypass");
+    }
+    nic.offloads.or(by_default).unwrap_or(true)
+}

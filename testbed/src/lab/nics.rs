@@ -8,7 +8,7 @@ use toml::Spanned;
 use vnicd_protocol::PortLinks;
 
 use super::{
-    Bypass, CardSettings, Ipv4Net, Lab, NICS_MAX, Nic, QUEUE_PAIRS_MAX,
+    Bypass, CardSettings, Ipv4Net, Lab, NICS_MAX, Nic, QUEUE_PAIRS_MAX, bypass,
     domains::Domains,
     file::{LabFile, NicFile},
     names::find_switch,
@@ -109,7 +109,7 @@ impl Nics<'_> {
             address6,
             queue_pairs,
             mtu,
-            offloads: nic.offloads.or(defaults.nic.offloads).unwrap_or(true),
+            offloads: bypass::offloads(nic, defaults.nic.offloads, problems),
             card: CardSettings {
                 loopback,
                 member_timeout_ns: settings::member_timeout(nic, problems),

@@ -88,7 +88,7 @@ fn transfers_go_on_when_vnicd_was_killed(world: &World) {
 }
 
 #[test]
-fn endpoints_share_a_card_that_they_drive_themselves_and_outlive_killed_programs() {
+fn m_gf9_endpoints_share_a_card_that_they_drive_themselves_and_outlive_killed_programs() {
     for qemu in qemus() {
         let world = World::new(qemu);
         world.up(&lab("uio"));

@@ -131,7 +131,7 @@ pub const LONG_FUNCTIONS: &[Exception] = &[
         STORY,
     ),
     exception(
-        "testbed/tests/lab/bypass.rs endpoints_share_a_card_that_they_drive_themselves_and_outlive_killed_programs",
+        "testbed/tests/lab/bypass.rs m_gf9_endpoints_share_a_card_that_they_drive_themselves_and_outlive_killed_programs",
         STORY,
     ),
     exception(

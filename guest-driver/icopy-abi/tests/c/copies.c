@@ -87,7 +87,9 @@ static void with_a_card(const char *card) {
     refused(icopy(to + 1, from, LEN), "the destination");
     refused(icopy_notif(to, from, 100, (void *)(to + 96), 1), "must not overlap");
     refused(icopy_notif(to, from, 100, (void *)((char *)variables + 4), 1), "multiple of 8");
-    refused(icopy_wait(&variables[0], 99), "notification");
+    refused(icopy_wait(&variables[0], 99), "no copy is running whose notification could store 99");
+    refused(icopy_register(from, 0), "memory has at least one byte");
+    refused(icopy_register(from, (size_t)-1), "ends where addresses do");
     CHECK(icopy_progress() == 1);
     CHECK(memcmp(to, expected, LEN) == 0 && variables[0] == 0);
 

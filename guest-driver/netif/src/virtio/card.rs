@@ -24,6 +24,7 @@ use super::{
     ring::{Direction, Ring},
     uio::{self, Uio},
     vfio::Vfio,
+    waiting,
 };
 use crate::mapping::Mapping;
 
@@ -70,16 +71,20 @@ impl Card {
     /// Takes the card at `address` and sets it up with at most `pairs_wanted` queue pairs, all of which hold buffers to
     /// receive.
     ///
+    /// Waits for a few seconds where an `omxd` has the card, which lets it go when it is not asked for anything.
+    ///
     /// A card that runs, whose owner was killed and of which one of `programs` has a queue pair, goes on as it is
     /// ([`Card::goes_on`]).
     ///
     /// # Errors
     /// [`VirtioError`]: no such card, with another driver, in use, no privilege, or unusable.
     pub fn open(address: CardAddress, pairs_wanted: u16, programs: &[u32]) -> Result<Self, VirtioError> {
-        let mut device: Box<dyn Device> = match device::route_of(address)? {
-            Route::Uio => Box::new(Uio::open(address)?),
-            Route::Vfio => Box::new(Vfio::open_patiently(address, || false)?),
-        };
+        let mut device = waiting::open_after_authority(|| -> Result<Box<dyn Device>, VirtioError> {
+            Ok(match device::route_of(address)? {
+                Route::Uio => Box::new(Uio::open(address)?),
+                Route::Vfio => Box::new(Vfio::open_patiently(address, || false)?),
+            })
+        })?;
         let windows = *device.windows();
         let (fd, offset, len) = device.registers();
         let mapping = Mapping::shared(fd, offset, len).map_err(VirtioError::io(address, "map the registers"))?;

@@ -38,6 +38,7 @@ mod tests;
 mod told;
 mod uio;
 mod vfio;
+mod waiting;
 
 pub use card::{Card, look_at};
 pub use device::{Route, check_kind, driver_of, may_own, route_of};
@@ -51,4 +52,4 @@ pub use port::{CardFaults, VirtioPort};
 pub use prepared::{PairPlace, PreparedPair};
 pub use told::Told;
 
-pub use crate::{card_address::CardAddress, card_error::VirtioError};
+pub use crate::{card_address::CardAddress, card_error::VirtioError, card_holder::Holder};

@@ -329,19 +329,25 @@ fn negotiated(facts: &Facts, pairs: u16, iommu: bool) -> Result<(u16, Option<u16
     Ok((found.pairs, found.control, found.ring_size, found.facts.mtu))
 }
 
+/// The halves of the features that a driver accepted.
+fn accepted(facts: &Facts) -> Vec<u32> {
+    let written = facts.written.borrow();
+    let halves = written.iter().filter(|(at, _)| *at == 12);
+    halves.map(|(_, half)| *half).collect()
+}
+
 #[test]
 fn a_driver_accepts_what_it_understands() {
     let good = facts();
     assert_eq!(negotiated(&good, 33, false), Ok((5, Some(10), 256, 9000)));
-    let written = good.written.borrow();
-    let accepted: Vec<_> = written
-        .iter()
-        .filter(|(at, _)| *at == 12)
-        .map(|(_, half)| *half)
-        .collect();
-    let understood = 1 << 5 | 1 << 3 | 1 << 16 | 1 << 17 | 1 << 22;
-    assert_eq!(accepted, [understood, 1], "no merged buffers, no event indices");
-    assert_eq!(negotiated(&facts(), 1, false), Ok((1, None, 256, 9000)));
+    let understood = 1 << 5 | 1 << 3 | 1 << 16;
+    let of_several = 1 << 17 | 1 << 22;
+    let accepted = accepted(&good);
+    assert_eq!(
+        accepted,
+        [understood | of_several, 1],
+        "no merged buffers, no event indices"
+    );
     let one_pair = Facts {
         features: 1 << 32 | 1 << 5,
         queues: 2,
@@ -355,6 +361,13 @@ fn a_driver_accepts_what_it_understands() {
     assert_eq!(negotiated(&behind, 33, true), Ok((1, None, 256, 1500)));
     assert!(negotiated(&behind, 33, false).is_err_and(|what| what.contains("behind an IOMMU")));
     assert!(negotiated(&facts(), 33, true).is_err_and(|what| what.contains("past the IOMMU")));
+}
+
+#[test]
+fn a_driver_that_wants_one_pair_accepts_nothing_that_has_the_device_wait_for_others() {
+    let good = facts();
+    assert_eq!(negotiated(&good, 1, false), Ok((1, None, 256, 9000)));
+    assert_eq!(accepted(&good), [1 << 5 | 1 << 3 | 1 << 16, 1], "no several pairs");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use super::{
-    CardAddress, Route, VirtioError,
+    CardAddress, Holder, Route, VirtioError,
     capabilities::Windows,
     device::{self, Bar, COMMAND, Device, INTX_DISABLE, MASTER, MEMORY, Pin},
     interrupts::Unmask,
@@ -62,7 +62,10 @@ impl Uio {
             .map_err(VirtioError::io(address, "open the PCI configuration"))?;
         match flock(&configuration, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(VirtioError::InUse { address }),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let by = Holder::of(&address.folder().join("config"));
+                return Err(VirtioError::InUse { address, by });
+            }
             Err(error) => return Err(VirtioError::io(address, "lock the PCI configuration")(error)),
         }
         let (uio, path) = open_uio(address).map_err(VirtioError::io(address, "open the uio device"))?;

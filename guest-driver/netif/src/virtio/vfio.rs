@@ -19,7 +19,7 @@ use libc::{c_int, c_ulong};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
-    CardAddress, Route, VirtioError,
+    CardAddress, Holder, Route, VirtioError,
     capabilities::Windows,
     device::{self, COMMAND, Device, MASTER, MEMORY, Pin},
     interrupts::Unmask,
@@ -167,7 +167,10 @@ impl Vfio {
         options.read(true).write(true);
         let group: OwnedFd = match options.open(&path) {
             Ok(group) => group.into(),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(VirtioError::InUse { address }),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                let by = Holder::of(&path);
+                return Err(VirtioError::InUse { address, by });
+            }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(VirtioError::NotOwner { address, path });
             }

@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 #[derive(Debug, Parser)]
 #[command(name = "icopy_perf", version)]
 pub struct Arguments {
-    /// The card, as `nicctl bind` prints it: 0000:00:11.0
+    /// The card, as `nicctl bind` prints it: virtio:0000:00:11.0; its address alone will do
     #[arg(value_name = "CARD")]
     card: CardAddress,
     /// Lengths in bytes [default: 65536 1048576]

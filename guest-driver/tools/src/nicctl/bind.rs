@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use netif::{
     Interface,
-    virtio::{Card, CardAddress, VirtioError, check_kind},
+    virtio::{Card, CardAddress, Holder, VirtioError, check_kind},
 };
 use serde::Serialize;
 
@@ -52,7 +52,8 @@ pub(super) struct Bind {
     #[arg(long, value_enum)]
     driver: Driver,
     /// User who may drive the card, by number (with vfio); root otherwise
-    #[arg(long, value_name = "UID")]
+    // The largest number stands for no user.
+    #[arg(long, value_name = "UID", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
     user: Option<u32>,
     /// Take the card also from an interface that is up
     #[arg(long)]
@@ -228,7 +229,10 @@ fn is_free(kernel: &Kernel, address: CardAddress) -> anyhow::Result<()> {
     let path = kernel.device(address).join("config");
     match Card::is_driven(&path) {
         Ok(false) => Ok(()),
-        Ok(true) => Err(VirtioError::InUse { address }.into()),
+        Ok(true) => {
+            let by = Holder::of(&path);
+            Err(VirtioError::InUse { address, by }.into())
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| format!("cannot find out whether a program drives {address}")),
     }
@@ -357,6 +361,17 @@ mod tests {
             refused.to_string(),
             "another program drives the card 0000:00:04.0 already; end it first"
         );
+    }
+
+    #[test]
+    fn a_card_is_given_to_users_that_exist() {
+        let command = Bind::augment_args(clap::Command::new("bind"));
+        let parse = |user| {
+            let words = ["bind", "--driver", "vfio", "--user", user, CARD];
+            command.clone().try_get_matches_from(words)
+        };
+        assert!(parse("4294967294").is_ok());
+        assert!(parse("4294967295").is_err(), "it means no change of the owner");
     }
 
     #[test]

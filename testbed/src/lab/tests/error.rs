@@ -52,6 +52,10 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
             "3:36: a NIC that programs drive themselves has no IP address = leave out bypass, or the address",
         ),
         (
+            format!("{node}nic = [{{ bypass = \"uio\", offloads = true }}]\n"),
+            "3:19: a NIC that programs drive themselves has no offloads = leave out offloads, or bypass",
+        ),
+        (
             format!("{node}nic = [{{ bypass = \"dpdk\" }}]\n"),
             "3:19: unknown value \"dpdk\" = possible are: uio, vfio",
         ),
