@@ -126,10 +126,11 @@ fn launch(
 ) -> c_int {
     guarded(|| {
         let node = state::node()?;
-        let size = index(size, "size of a packet")?;
         let Some(packet) = node.packet_at(packet.cast()) else {
             return failure("only a packet of lci_send_alloc that was not launched yet can be launched");
         };
+        // The packet is the library's from here on, whatever else is wrong.
+        let size = index(size, "size of a packet")?;
         launch(&node, packet, size)?;
         Ok(0)
     })

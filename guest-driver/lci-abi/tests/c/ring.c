@@ -61,6 +61,10 @@ int main(void)
     }
     void *unused = lci_send_alloc();
     CHECK(lci_ucast_launch(size, unused, 4) == -1 && lci_ucast_launch(-1, unused, 4) == -1);
+    for (int i = 0; i < 2 * LCI_SEND_BUFFERS; i++) {
+        /* The packet is the library's after an error, too. */
+        CHECK(lci_bcast_launch(lci_send_alloc(), -1) == -1 && strstr(lci_error(), "size of a packet"));
+    }
     for (int i = 0; i < ROUNDS; i++) {
         int *pkt = lci_send_alloc();
         CHECK(pkt);
