@@ -3,7 +3,8 @@
  *
  * A program has one node. Packets have up to LCI_PACKET_MAX bytes; they arrive once, in order per sender and destination and per
  * sender and group. Calls that return int return -1 for an error, which lci_error explains in a sentence. Calls with a void * want the
- * first byte of a packet. Calls may come from several threads; upcalls come one at a time, and never within another.
+ * first byte of a packet. Calls may come from several threads; upcalls come one at a time, and never within another. In a child that the
+ * program forks, every call fails: the node is its parent's.
  */
 #ifndef LCI_H
 #define LCI_H

@@ -11,8 +11,8 @@ use std::{
 };
 
 use ether::Time;
-use lci::{BufferId, Delivery, Engine, Event, HEAD_LEN_MAX, Transmit};
-use netif::{Netif, NetifError};
+use lci::{BufferId, Delivery, Engine, Event, HEAD_LEN_MAX, RemovalReason, Transmit};
+use netif::{Netif, NetifError, virtio::ForkMark};
 
 use crate::{
     Lci, Packet,
@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) busy_ns: AtomicU64,
     pub(crate) me: usize,
     pub(crate) size: usize,
+    /// Tells the process of the node from its children.
+    pub(crate) mark: ForkMark,
 }
 
 /// Words that are read without the lock.

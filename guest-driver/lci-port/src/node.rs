@@ -11,7 +11,10 @@ use std::{
 
 use ether::{EtherType, MacAddr};
 use lci::{Config, Engine, Event, GroupId, HEAD_LEN_MAX, Nodes, RemovalReason};
-use netif::{AfPacket, AfPacketOptions, Netif, NetifError, virtio::CardAddress};
+use netif::{
+    AfPacket, AfPacketOptions, Netif, NetifError,
+    virtio::{CardAddress, ForkMark},
+};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
@@ -126,6 +129,10 @@ impl Lci {
             arena: Arena::new(engine.buffers()),
             me,
             size,
+            mark: ForkMark::new().map_err(|source| LciError::System {
+                what: "make memory that tells a process from its children",
+                source,
+            })?,
             core: Mutex::new(Core::new(engine, port, state.clone())),
             upcall: Mutex::new(None),
             deliverer: AtomicU64::new(NO_THREAD),
@@ -174,6 +181,13 @@ impl Lci {
             }
             self.idle();
         }
+    }
+
+    /// Whether this is the process that made the node. A child that it forked has the same memory, but shares the interface with it, and none of its
+    /// threads: it is to leave the node alone.
+    #[inline]
+    pub fn is_own(&self) -> bool {
+        self.shared.mark.is_own()
     }
 
     /// This node.
