@@ -55,7 +55,8 @@ int lci_ucast_launch(int dst, void *pkt, int size);
 int lci_bcast_launch(void *pkt, int size);
 int lci_mcast_launch(int gid, void *pkt, int size);
 
-/* Takes what has arrived and calls lci_upcall for each packet. Returns how many there were. */
+/* Takes what has arrived and calls lci_upcall for each packet. Returns how many there were; -1, once, if the interface does not work any
+ * more or, with LCI_IMPLEMENTATION mixed or ni, cards have lost packets: nothing is delivered behind a lost packet of its sender. */
 int lci_poll(void);
 
 /* lci_poll has found nothing that the program waits for: a program that waits calls this before it polls again. If nothing has come for
@@ -77,8 +78,9 @@ int lci_timer_stop(int timer);
 enum lci_event_kind {
     LCI_EVENT_TIMER = 1,    /* number: of the timer */
     LCI_EVENT_REMOVED = 2,  /* number: of the node, which is silent, was reported, or was started again */
-    LCI_EVENT_EXCLUDED = 3, /* number: of a node that has removed this one */
-    LCI_EVENT_MISMATCH = 4  /* number: of a node with another list of nodes */
+    LCI_EVENT_EXCLUDED = 3, /* number: of a node that has removed this one; of this node, if its own card has */
+    LCI_EVENT_MISMATCH = 4, /* number: of a node with another list of nodes */
+    LCI_EVENT_LOST = 5      /* number: of a node of which cards have lost packets: nothing more of it is delivered */
 };
 
 struct lci_event {
@@ -98,7 +100,8 @@ uint64_t lci_now_ns(void);
 /* Why the last call of this thread failed, in a sentence; valid until its next failure. */
 const char *lci_error(void);
 
-/* Ends the conversations, with all other nodes. Returns how many of them did not end in order. */
+/* Ends the conversations, with all other nodes. Returns how many of them did not end in order, those included that were removed or of
+ * which packets are lost. */
 int lci_finalize(void);
 
 #ifdef __cplusplus

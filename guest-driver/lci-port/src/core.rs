@@ -15,7 +15,7 @@ use lci::{BufferId, Delivery, Engine, Event, HEAD_LEN_MAX, RemovalReason, Transm
 use netif::{Netif, NetifError, virtio::ForkMark};
 
 use crate::{
-    Lci, Packet,
+    Lci, LciError, Packet,
     arena::Arena,
     clock,
     host_state::HostState,
@@ -104,8 +104,8 @@ pub(crate) struct Core {
     pub(crate) events: VecDeque<Event>,
     /// What the card is told of the engine's timers.
     state: Option<HostState>,
-    /// Why the port does not work any more.
-    pub(crate) failure: Option<NetifError>,
+    /// Why the port does not work any more, or packets are lost.
+    pub(crate) failure: Option<LciError>,
 }
 
 impl Core {
@@ -124,13 +124,29 @@ impl Core {
     pub(crate) fn pump(&mut self, arena: &Arena, now: Time) -> u64 {
         let mut frames = 0;
         if let Err(error) = self.try_pump(arena, now, &mut frames) {
-            self.failure.get_or_insert(error);
+            self.fail(error);
         }
         self.tell_timers();
         while let Some(event) = self.engine.poll_event() {
+            let lost = match event {
+                Event::Removed {
+                    node,
+                    reason: RemovalReason::Lost,
+                } => Some(LciError::Lost { node }),
+                Event::Excluded { by } if by == self.engine.me() => Some(LciError::RemovedByCard),
+                _ => None,
+            };
+            if let Some(error) = lost {
+                self.failure.get_or_insert(error);
+            }
             self.events.push_back(event);
         }
         frames
+    }
+
+    /// The port does not work any more.
+    pub(crate) fn fail(&mut self, error: NetifError) {
+        self.failure.get_or_insert(error.into());
     }
 
     fn try_pump(&mut self, arena: &Arena, now: Time, frames: &mut u64) -> Result<(), NetifError> {

@@ -56,6 +56,22 @@ pub enum LciError {
         /// The time.
         seconds: u64,
     },
+    /// The card cannot look after the node.
+    #[error(
+        "this interface has no watchdog and clock that know the program's state: they are in cards that the program drives itself"
+    )]
+    NoWatchdog,
+    /// Cards that are to lose nothing have lost packets.
+    #[error("packets of node {node} are lost in the cards, so nothing more of it is delivered")]
+    Lost {
+        /// Their sender.
+        node: usize,
+    },
+    /// The card has removed the node from the group.
+    #[error(
+        "the card has removed this node: it took nothing for too long, or vnicd ended and packets in its cards are lost"
+    )]
+    RemovedByCard,
     /// The packet was not sent.
     #[error(transparent)]
     Launch(#[from] LaunchError),

@@ -277,7 +277,7 @@ impl Lci {
             let now = clock::now();
             let mut core = shared.lock();
             if let Err(error) = core.transmit(&shared.arena, now) {
-                core.failure.get_or_insert(error);
+                core.fail(error);
             }
         }
         drop(reset);
@@ -362,7 +362,7 @@ impl Lci {
         launch(&mut core, now, packet.buffer())?;
         let sent = core.transmit(&self.shared.arena, now);
         if let Err(error) = sent {
-            core.failure.get_or_insert(error);
+            core.fail(error);
         }
         core.tell_timers();
         drop(core);
@@ -400,9 +400,9 @@ impl Lci {
         self.shared.lock().events.pop_front()
     }
 
-    /// Why the port does not work any more, if it does not; told once.
+    /// Why the port does not work any more, or that cards have lost packets ([`LciError::Lost`], [`LciError::RemovedByCard`]), if it is so; told once.
     pub fn take_failure(&self) -> Option<LciError> {
-        self.shared.lock().failure.take().map(LciError::from)
+        self.shared.lock().failure.take()
     }
 
     /// Starts timer `timer` of the program, below 64: [`Event::Timer`] follows. False if there is no such timer.
@@ -497,7 +497,9 @@ impl Lci {
             if core.engine.all_have_left() {
                 left_at.get_or_insert(now);
             }
-            let over = left_at.is_some_and(|at| now > at + LINGER) || now > deadline || core.failure.is_some();
+            let over = left_at.is_some_and(|at| now > at + LINGER)
+                || now > deadline
+                || matches!(core.failure, Some(LciError::Port(_)));
             (over || core.engine.has_finished()).then_some(())
         });
         let mut core = self.shared.lock();
