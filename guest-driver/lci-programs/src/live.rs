@@ -115,7 +115,7 @@ impl Node for Live {
         }
         match self.lci.next_event() {
             Some(Event::Removed { node, reason }) if reason != RemovalReason::Left => Err(ProgramError::Gone { node }),
-            Some(Event::Excluded { by }) => Err(ProgramError::Gone { node: by }),
+            Some(Event::Excluded { by }) => Err(ProgramError::Excluded { by }),
             _ => Ok(0),
         }
     }
