@@ -34,6 +34,12 @@ pub enum LciError {
         /// The time.
         seconds: u64,
     },
+    /// A node was started otherwise than this one.
+    #[error("node {node} was started with another list of nodes, or with another implementation of LCI")]
+    Mismatch {
+        /// That node.
+        node: usize,
+    },
     /// The policy needs a card that the program drives itself.
     #[error(
         "LCI-{policy} needs a card that this program drives itself, as in virtio:0000:00:11.0: a kernel drops packets that a program \
@@ -46,15 +52,15 @@ pub enum LciError {
     /// The card could not be asked, or refused.
     #[error("the card: {0}")]
     Card(Box<weft_card_control::CardError>),
-    /// Not all nodes, or others, are in the group of cards.
-    #[error("{joined} cards have joined the group of {members} within {seconds} s")]
+    /// Others are in the group of cards.
+    #[error(
+        "{joined} cards are in the group of {members}: another program has the same group, so choose another job number"
+    )]
     CardGroup {
         /// Cards in the group.
         joined: usize,
         /// Nodes of the program.
         members: usize,
-        /// The time.
-        seconds: u64,
     },
     /// The card cannot look after the node.
     #[error(

@@ -61,9 +61,14 @@ impl Lci {
         if let Some(address) = CardAddress::of_interface(interface).map_err(NetifError::from)? {
             let mut card = OwnCard::open(address)?;
             let config = Self::config(card.mac(), nodes, options)?;
-            let watched = if options.by_card { card.watch(options)? } else { None };
+            config.check()?;
+            let watched = match options.by_card {
+                true => Some(card.watch(options)?.ok_or(LciError::NoWatchdog)?),
+                false => None,
+            };
+            // Each node is in the group before any hears of it, so who has heard of all can send to all.
             if let Some(group) = config.card_group() {
-                card.join(group, nodes.len(), options.ready_timeout)?;
+                card.join(group, nodes.len())?;
             }
             return Self::with(Box::new(card), config, options, Idle::new(None), watched);
         }
@@ -169,7 +174,14 @@ impl Lci {
                 return Ok(());
             }
             if let Some(error) = core.failure.take() {
-                return Err(error.into());
+                return Err(error);
+            }
+            let other = |event: &Event| match event {
+                Event::Mismatch { node } => Some(*node),
+                _ => None,
+            };
+            if let Some(node) = core.events.iter().find_map(other) {
+                return Err(LciError::Mismatch { node });
             }
             let present = core.engine.present();
             drop(core);

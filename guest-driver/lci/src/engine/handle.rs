@@ -217,8 +217,10 @@ impl Engine {
         if !is_same {
             self.counters.count(Counter::BadControl);
             let link = &mut self.links[from];
-            if link.challenge == 0 {
-                link.challenge = header.session;
+            if !link.is_other {
+                // It is to see that, too, but an answer to each answer would never end.
+                link.is_other = true;
+                link.hello_now = link.standing == Standing::Unknown;
                 self.events.push_back(Event::Mismatch { node: from });
             }
             return;
