@@ -36,7 +36,8 @@ int lci_init_upcall(const char *nodes, lci_upcall_t upcall);
 /* Makes this process a node, and waits for the others. nodes are the addresses of all nodes' interfaces, separated by commas, in the
  * same order everywhere; NULL takes them from LCI_NODES. The interface is the one that LCI_IFACE names. LCI_JOB (a number) keeps
  * programs on the same network from each other; LCI_TIMEOUT_S is how long to wait (30), LCI_DEAD_MS after which time a silent node is
- * removed (10000), LCI_WATCHDOG_US how long a program may leave a packet before it is interrupted (100). */
+ * removed (10000), LCI_WATCHDOG_US how long a program may leave a packet before it is interrupted (100), and LCI_BY_CARD=1 has a card that
+ * the program drives itself interrupt it, which knows its exact state, and not a thread of the library. */
 static inline int lci_init(const char *nodes) { return lci_init_upcall(nodes, lci_upcall); }
 
 /* This node, from 0; the number of nodes. */

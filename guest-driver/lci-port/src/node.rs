@@ -86,6 +86,9 @@ impl Lci {
             let policy = policy.name();
             return Err(LciError::NeedsOwnCard { policy });
         }
+        if options.by_card {
+            return Err(LciError::NoWatchdog);
+        }
         let config = Self::config(port.mac(), nodes, options)?;
         let readable = port.as_fd().try_clone_to_owned().map_err(|source| LciError::System {
             what: "copy a descriptor",

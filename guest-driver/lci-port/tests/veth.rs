@@ -388,6 +388,12 @@ fn a_node_that_is_not_there_and_interfaces_that_do_not_fit_are_named() {
                 "{}",
                 open(&macs[1..])
             );
+            let by_card = Options {
+                by_card: true,
+                ..options
+            };
+            let refused = Lci::open(&names[0], &macs, &by_card).map(drop).unwrap_err();
+            assert!(matches!(refused, LciError::NoWatchdog), "{refused}");
             ip(&format!("link set {} mtu 1000", names[0]));
             assert!(open(&macs).contains("raise its MTU"), "{}", open(&macs));
         },
