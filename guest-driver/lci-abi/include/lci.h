@@ -18,12 +18,17 @@ extern "C" {
 #define LCI_PACKET_MAX 1024
 /* Packets of the program that may be allocated or on their path. */
 #define LCI_SEND_BUFFERS 64
+/* Packets that lci_upcall may keep: while the program has so many, nothing is delivered to it. */
+#define LCI_KEPT_MAX 256
+/* Groups that a node may be in besides that of all nodes. They exist until lci_finalize. */
+#define LCI_GROUPS_MAX 64
 /* Timers, numbered from 0. */
 #define LCI_TIMERS 64
 
 /* Supplied by the program: called once for each packet that arrives. pkt points to size bytes from node src; mcast is 0, or the number
  * of the group (LCI_ALL for a broadcast). If it returns 0, the library uses the packet again; otherwise the program has it until
- * lci_packet_free. It may send; lci_send_alloc delivers no packets while it waits in here. */
+ * lci_packet_free. While the program has LCI_KEPT_MAX packets, nothing is delivered. It may send; lci_send_alloc delivers no packets
+ * while it waits in here. */
 int lci_upcall(int src, void *pkt, int size, int mcast);
 
 /* The group of all nodes. */
@@ -47,7 +52,7 @@ int lci_size(void);
 /* A packet to be filled. Never NULL while there is a node: it polls until one is free. */
 void *lci_send_alloc(void);
 
-/* Creates a group. All members call this with the same members, and get the same number. */
+/* Creates a group. All members call this with the same members, and get the same number. At most LCI_GROUPS_MAX times. */
 int lci_group_create(const int *members, int nmemb);
 
 /* Sends the first size bytes of a packet: to a node, to all others, to a group's other members. The packet is the library's
