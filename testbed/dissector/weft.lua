@@ -844,9 +844,10 @@ local lci_malformed =
     ProtoExpert.new("weftlci.malformed", "malformed frame of LCI", expert.group.MALFORMED, expert.severity.ERROR)
 lci.experts = { lci_malformed }
 
-function lci.dissector(t, pinfo, root)
+-- Adds what there is from the magic word on to the tree; returns it in words, or nothing if it is not of LCI.
+local function dissect_lci(t, pinfo, root)
     if t:len() < LCI_LINK_LEN or t(0, 2):uint() ~= LCI_MAGIC then
-        return 0
+        return nil
     end
     pinfo.cols.protocol = "LCI"
     local tree = root:add(lci, t())
@@ -892,6 +893,71 @@ function lci.dissector(t, pinfo, root)
         text = text .. " [malformed]"
     elseif length > 0 and header + length <= t:len() then
         put(l.payload, header, length)
+    end
+    tree:append_text(", " .. text)
+    return text
+end
+
+function lci.dissector(t, pinfo, root)
+    local text = dissect_lci(t, pinfo, root)
+    if not text then
+        return 0
+    end
+    pinfo.cols.info = text
+    return t:len()
+end
+
+-- Copies by a card that is wired to itself: each frame is data that comes back into other memory.
+local copy = Proto("weftcopy", "Weft Copy by the Card")
+local COPY_MAGIC = 0x5743
+local COPY_HEADER_LEN = 50
+local COPY_VALUE_LEN = 8
+local c = {
+    magic = ProtoField.uint16("weftcopy.magic", "Magic", base.HEX),
+    version = ProtoField.uint8("weftcopy.version", "Version", base.DEC),
+    notifies = ProtoField.bool("weftcopy.notifies", "Ends with a notification value", 8, nil, 0x01),
+    index = ProtoField.uint16("weftcopy.index", "Receive chain", base.DEC),
+    data = ProtoField.bytes("weftcopy.data", "Data"),
+    value = ProtoField.uint64("weftcopy.value", "Notification value", base.HEX),
+}
+local copy_fields = {}
+for _, field in pairs(c) do
+    copy_fields[#copy_fields + 1] = field
+end
+copy.fields = copy_fields
+local copy_malformed =
+    ProtoExpert.new("weftcopy.malformed", "malformed copy", expert.group.MALFORMED, expert.severity.ERROR)
+copy.experts = { copy_malformed }
+
+function copy.dissector(t, pinfo, root)
+    if t:len() < 6 or t(0, 2):uint() ~= COPY_MAGIC then
+        return 0
+    end
+    pinfo.cols.protocol = "WEFTCOPY"
+    local tree = root:add(copy, t())
+    tree:add(c.magic, t(0, 2))
+    tree:add(c.version, t(2, 1))
+    tree:add(c.notifies, t(3, 1))
+    tree:add(c.index, t(4, 2))
+    local value_len = t(3, 1):uint() % 2 * COPY_VALUE_LEN
+    local data_len = t:reported_len() - COPY_HEADER_LEN - value_len
+    local text = "copy into chain " .. t(4, 2):uint()
+    if t(2, 1):uint() ~= 1 or data_len < 0 then
+        tree:add_proto_expert_info(copy_malformed)
+        text = text .. " [malformed]"
+    else
+        text = text .. ", " .. data_len .. " bytes"
+        if value_len > 0 then
+            text = text .. ", then a notification"
+        end
+        -- Captures keep the first bytes of long frames.
+        local kept = math.min(data_len, t:len() - COPY_HEADER_LEN)
+        if kept > 0 then
+            tree:add(c.data, t(COPY_HEADER_LEN, kept))
+        end
+        if value_len > 0 and t:len() == t:reported_len() then
+            tree:add_le(c.value, t(COPY_HEADER_LEN + data_len, value_len))
+        end
     end
     pinfo.cols.info = text
     tree:append_text(", " .. text)
@@ -940,6 +1006,9 @@ function mc.dissector(t, pinfo, root)
     if t:len() >= 2 and t(0, 2):uint() == LCI_MAGIC then
         return lci.dissector(t, pinfo, root)
     end
+    if t:len() >= 2 and t(0, 2):uint() == COPY_MAGIC then
+        return copy.dissector(t, pinfo, root)
+    end
     if t:len() < MC_HEADER_LEN or t(0, 2):uint() ~= MC_MAGIC then
         return 0
     end
@@ -984,8 +1053,14 @@ function mc.dissector(t, pinfo, root)
     elseif length > 0 and MC_HEADER_LEN + length <= t:len() then
         tree:add(m.payload, t(MC_HEADER_LEN, length))
     end
-    pinfo.cols.info = text
     tree:append_text(", " .. text)
+    -- LCI-ni and LCI-mixed send their packets in these; a capture may have kept only the first bytes.
+    local kept = math.min(length, t:len() - MC_HEADER_LEN)
+    local of_lci = kept > 0 and dissect_lci(t(MC_HEADER_LEN, kept):tvb(), pinfo, root)
+    if of_lci then
+        text = of_lci .. " (" .. text .. ")"
+    end
+    pinfo.cols.info = text
     return t:len()
 end
 

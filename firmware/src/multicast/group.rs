@@ -51,6 +51,19 @@ impl OwnPackets {
         self.left = self.left.wrapping_add(1);
     }
 
+    /// The guest gave this many to a process before, from which all have left: it is told so at once.
+    pub(super) fn go_on_from(&mut self, count: u32) {
+        self.taken = self.taken.wrapping_add(count);
+        self.left = self.left.wrapping_add(count);
+        self.told = self.left;
+        self.report_asked = true;
+    }
+
+    /// How many the guest has given.
+    pub(super) fn taken(&self) -> u32 {
+        self.taken
+    }
+
     /// How many have left, if the guest is to be told now.
     pub(super) fn report(&self) -> Option<u32> {
         let news = self.left.wrapping_sub(self.told);

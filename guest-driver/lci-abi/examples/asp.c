@@ -45,6 +45,24 @@ static void relax(uint32_t *row, const uint32_t *through_row, int k)
             row[to] = first + through_row[to];
 }
 
+/* Polls, and lets others run if nothing has come. What a node that is gone should have sent never comes, so that ends the program. */
+static void wait_a_moment(void)
+{
+    struct lci_event event;
+    int count = lci_poll();
+    if (count < 0) {
+        fprintf(stderr, "node %d: %s\n", lci_me(), lci_error());
+        exit(1);
+    }
+    while (lci_next_event(&event) > 0)
+        if (event.kind != LCI_EVENT_TIMER) {
+            fprintf(stderr, "node %d: node %d is gone\n", lci_me(), event.number);
+            exit(1);
+        }
+    if (!count)
+        lci_idle();
+}
+
 static int owner_of(int k, int nodes)
 {
     return k * nodes / size;
@@ -83,8 +101,7 @@ int main(int argc, char **argv)
             }
         }
         while (owner_of(k, nodes) != me && !has[k])
-            if (!lci_poll())
-                lci_idle();
+            wait_a_moment();
         for (int row = 0; row < size; row++)
             if (owner_of(row, nodes) == me)
                 relax(rows[row], through[k], k);

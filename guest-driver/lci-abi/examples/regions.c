@@ -130,9 +130,19 @@ int lci_upcall(int src, void *pkt, int size, int mcast)
     return 0;
 }
 
+/* Polls, and lets others run if nothing has come. What a node that is gone should have sent never comes, so that ends the program. */
 static void poll(void)
 {
-    if (!lci_poll())
+    struct lci_event event;
+    int count = lci_poll();
+    if (count < 0)
+        fail(lci_error());
+    while (lci_next_event(&event) > 0)
+        if (event.kind != LCI_EVENT_TIMER) {
+            fprintf(stderr, "node %d: node %d is gone\n", lci_me(), event.number);
+            exit(1);
+        }
+    if (!count)
         lci_idle();
 }
 
@@ -172,8 +182,10 @@ static void barrier(void)
 int main(int argc, char **argv)
 {
     int rounds = argc > 1 ? atoi(argv[1]) : 100;
-    if (lci_init(NULL))
-        fail(lci_error());
+    if (lci_init(NULL)) {
+        fprintf(stderr, "%s\n", lci_error());
+        return 1;
+    }
     int me = lci_me(), nodes = lci_size();
     if (nodes > NODES_MAX)
         fail("too many nodes");

@@ -27,6 +27,7 @@ const EVENT_TIMER: c_int = 1;
 const EVENT_REMOVED: c_int = 2;
 const EVENT_EXCLUDED: c_int = 3;
 const EVENT_MISMATCH: c_int = 4;
+const EVENT_LOST: c_int = 5;
 
 fn failure<T>(why: &str) -> Result<T, Failure> {
     Err(Failure(why.to_owned()))
@@ -126,10 +127,11 @@ fn launch(
 ) -> c_int {
     guarded(|| {
         let node = state::node()?;
-        let size = index(size, "size of a packet")?;
         let Some(packet) = node.packet_at(packet.cast()) else {
             return failure("only a packet of lci_send_alloc that was not launched yet can be launched");
         };
+        // The packet is the library's from here on, whatever else is wrong.
+        let size = index(size, "size of a packet")?;
         launch(&node, packet, size)?;
         Ok(0)
     })
@@ -237,6 +239,10 @@ unsafe extern "C" fn lci_next_event(event: *mut LciEvent) -> c_int {
                     reason: RemovalReason::Left,
                     ..
                 } => continue,
+                Event::Removed {
+                    node,
+                    reason: RemovalReason::Lost,
+                } => (EVENT_LOST, node),
                 Event::Removed { node, .. } => (EVENT_REMOVED, node),
                 Event::Excluded { by } => (EVENT_EXCLUDED, by),
                 Event::Mismatch { node } => (EVENT_MISMATCH, node),

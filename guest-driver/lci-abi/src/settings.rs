@@ -44,6 +44,7 @@ pub(crate) fn options() -> Result<Options, Failure> {
     options.job = number("LCI_JOB", options.job)?;
     options.ready_timeout = Duration::from_secs(number("LCI_TIMEOUT_S", options.ready_timeout.as_secs())?);
     options.watchdog = Duration::from_micros(number("LCI_WATCHDOG_US", options.watchdog.as_micros() as u64)?);
+    options.by_card = number("LCI_BY_CARD", 0u8)? != 0;
     if let Ok(name) = env::var("LCI_IMPLEMENTATION") {
         let known = Policy::ALL.into_iter().find(|known| known.name() == name.trim());
         options.policy =

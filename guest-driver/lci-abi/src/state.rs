@@ -11,8 +11,15 @@ static NODE: RwLock<Option<Lci>> = RwLock::new(None);
 /// The node of this program.
 pub(crate) fn node() -> Result<Lci, Failure> {
     let node = NODE.read().unwrap_or_else(PoisonError::into_inner);
-    node.clone()
-        .ok_or_else(|| Failure("there is no node; lci_init makes one".to_owned()))
+    let node = node
+        .clone()
+        .ok_or_else(|| Failure("there is no node; lci_init makes one".to_owned()))?;
+    if !node.is_own() {
+        return Err(Failure(
+            "the node belongs to the process that called lci_init, of which this one is a child".to_owned(),
+        ));
+    }
+    Ok(node)
 }
 
 /// Makes `node` the node of this program, if it has none.

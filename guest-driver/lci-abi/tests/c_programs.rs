@@ -55,7 +55,7 @@ fn compile(out: &Path, source: &str) -> PathBuf {
     program
 }
 
-fn start(out: &Path, program: &Path, interface: &str, nodes: &str, arguments: &[&str]) -> Child {
+fn start(out: &Path, program: &Path, interface: &str, nodes: &str, arguments: &[&str], dead_ms: &str) -> Child {
     let mut command = Command::new(program);
     command
         .args(arguments)
@@ -63,6 +63,7 @@ fn start(out: &Path, program: &Path, interface: &str, nodes: &str, arguments: &[
         .env("LCI_IFACE", interface)
         .env("LCI_NODES", nodes)
         .env("LCI_TIMEOUT_S", "20")
+        .env("LCI_DEAD_MS", dead_ms)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -89,7 +90,7 @@ fn run(source: &str, names: &[String], arguments: &[&str]) -> String {
     let nodes = macs.join(",");
     let children: Vec<_> = names
         .iter()
-        .map(|name| start(out.path(), &program, name, &nodes, arguments))
+        .map(|name| start(out.path(), &program, name, &nodes, arguments, "10000"))
         .collect();
     let outputs: Vec<_> = children.into_iter().map(finish).collect();
     let said = |output: &Output| format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -137,6 +138,51 @@ fn r_bv1_r_bv3_r_bv4_the_c_examples_are_right_at_four_nodes() {
         ] {
             let said = run(&format!("examples/{program}.c"), &names, arguments);
             assert!(said.starts_with(result), "{program}: {said}");
+        }
+    });
+}
+
+/// Starts an example at all nodes without an end in sight, kills the last one when they run, and returns what the others say.
+fn killed(example: &str, arguments: &[&str], names: &[String]) -> Vec<Output> {
+    let out = tempfile::tempdir().unwrap();
+    let program = compile(out.path(), &format!("examples/{example}.c"));
+    let macs: Vec<_> = names.iter().map(|name| ethernet_address(name)).collect();
+    let nodes = macs.join(",");
+    let sent = |name: &str| -> u64 {
+        let shown = Command::new("ip")
+            .args(["-s", "-j", "link", "show", "dev", name])
+            .output()
+            .unwrap();
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        shown[0]["stats64"]["tx"]["packets"].as_u64().unwrap()
+    };
+    let before = sent(&names[0]);
+    let mut children: Vec<_> = names
+        .iter()
+        .map(|name| start(out.path(), &program, name, &nodes, arguments, "2000"))
+        .collect();
+    let begun = Instant::now();
+    while sent(&names[0]) < before + 500 {
+        assert!(begun.elapsed() < LIMIT, "{example} does not run");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let mut last = children.pop().unwrap();
+    last.kill().unwrap();
+    last.wait().unwrap();
+    children.into_iter().map(finish).collect()
+}
+
+#[test]
+fn the_other_nodes_of_a_c_example_end_and_say_who_is_gone_when_a_member_is_killed() {
+    let name = "the_other_nodes_of_a_c_example_end_and_say_who_is_gone_when_a_member_is_killed";
+    in_private_network_as_root(name, || {
+        let names = bridged(3);
+        for (example, arguments) in [("broadcast", &["100", "100000000"][..]), ("regions", &["100000000"])] {
+            for (node, output) in killed(example, arguments, &names).into_iter().enumerate() {
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert_eq!(output.status.code(), Some(1), "{example}, node {node}: {said}");
+                assert!(said.contains("node 2 is gone"), "{example}, node {node}: {said}");
+            }
         }
     });
 }

@@ -11,11 +11,11 @@ use std::{
 };
 
 use ether::Time;
-use lci::{BufferId, Delivery, Engine, Event, HEAD_LEN_MAX, Transmit};
-use netif::{Netif, NetifError};
+use lci::{BufferId, Delivery, Engine, Event, HEAD_LEN_MAX, RemovalReason, Transmit};
+use netif::{Netif, NetifError, virtio::ForkMark};
 
 use crate::{
-    Lci, Packet,
+    Lci, LciError, Packet,
     arena::Arena,
     clock,
     host_state::HostState,
@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) busy_ns: AtomicU64,
     pub(crate) me: usize,
     pub(crate) size: usize,
+    /// Tells the process of the node from its children.
+    pub(crate) mark: ForkMark,
 }
 
 /// Words that are read without the lock.
@@ -102,8 +104,8 @@ pub(crate) struct Core {
     pub(crate) events: VecDeque<Event>,
     /// What the card is told of the engine's timers.
     state: Option<HostState>,
-    /// Why the port does not work any more.
-    pub(crate) failure: Option<NetifError>,
+    /// Why the port does not work any more, or packets are lost.
+    pub(crate) failure: Option<LciError>,
 }
 
 impl Core {
@@ -122,13 +124,29 @@ impl Core {
     pub(crate) fn pump(&mut self, arena: &Arena, now: Time) -> u64 {
         let mut frames = 0;
         if let Err(error) = self.try_pump(arena, now, &mut frames) {
-            self.failure.get_or_insert(error);
+            self.fail(error);
         }
         self.tell_timers();
         while let Some(event) = self.engine.poll_event() {
+            let lost = match event {
+                Event::Removed {
+                    node,
+                    reason: RemovalReason::Lost,
+                } => Some(LciError::Lost { node }),
+                Event::Excluded { by } if by == self.engine.me() => Some(LciError::RemovedByCard),
+                _ => None,
+            };
+            if let Some(error) = lost {
+                self.failure.get_or_insert(error);
+            }
             self.events.push_back(event);
         }
         frames
+    }
+
+    /// The port does not work any more.
+    pub(crate) fn fail(&mut self, error: NetifError) {
+        self.failure.get_or_insert(error.into());
     }
 
     fn try_pump(&mut self, arena: &Arena, now: Time, frames: &mut u64) -> Result<(), NetifError> {

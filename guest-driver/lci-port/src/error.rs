@@ -34,6 +34,12 @@ pub enum LciError {
         /// The time.
         seconds: u64,
     },
+    /// A node was started otherwise than this one.
+    #[error("node {node} was started with another list of nodes, or with another implementation of LCI")]
+    Mismatch {
+        /// That node.
+        node: usize,
+    },
     /// The policy needs a card that the program drives itself.
     #[error(
         "LCI-{policy} needs a card that this program drives itself, as in virtio:0000:00:11.0: a kernel drops packets that a program \
@@ -46,16 +52,32 @@ pub enum LciError {
     /// The card could not be asked, or refused.
     #[error("the card: {0}")]
     Card(Box<weft_card_control::CardError>),
-    /// Not all nodes, or others, are in the group of cards.
-    #[error("{joined} cards have joined the group of {members} within {seconds} s")]
+    /// Others are in the group of cards.
+    #[error(
+        "{joined} cards are in the group of {members}: another program has the same group, so choose another job number"
+    )]
     CardGroup {
         /// Cards in the group.
         joined: usize,
         /// Nodes of the program.
         members: usize,
-        /// The time.
-        seconds: u64,
     },
+    /// The card cannot look after the node.
+    #[error(
+        "this interface has no watchdog and clock that know the program's state: they are in cards that the program drives itself"
+    )]
+    NoWatchdog,
+    /// Cards that are to lose nothing have lost packets.
+    #[error("packets of node {node} are lost in the cards, so nothing more of it is delivered")]
+    Lost {
+        /// Their sender.
+        node: usize,
+    },
+    /// The card has removed the node from the group.
+    #[error(
+        "the card has removed this node: it took nothing for too long, or vnicd ended and packets in its cards are lost"
+    )]
+    RemovedByCard,
     /// The packet was not sent.
     #[error(transparent)]
     Launch(#[from] LaunchError),

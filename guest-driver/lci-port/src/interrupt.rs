@@ -115,7 +115,7 @@ impl Watch {
         }
         let shared = self.node.shared();
         if let Err(error) = card.interrupts.take() {
-            shared.lock().failure.get_or_insert(error);
+            shared.lock().fail(error);
             return true;
         }
         Interrupts::count(&shared.interrupts.arrived);
@@ -184,7 +184,7 @@ impl Watch {
         match core.port.wait(Interest::Receive, Instant::now(), None) {
             Ok(wake) => Ok(matches!(wake, Wake::Ready)),
             Err(error) => {
-                core.failure.get_or_insert(error);
+                core.fail(error);
                 Err(PortFailed)
             }
         }

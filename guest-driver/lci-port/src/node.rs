@@ -11,7 +11,10 @@ use std::{
 
 use ether::{EtherType, MacAddr};
 use lci::{Config, Engine, Event, GroupId, HEAD_LEN_MAX, Nodes, RemovalReason};
-use netif::{AfPacket, AfPacketOptions, Netif, NetifError, virtio::CardAddress};
+use netif::{
+    AfPacket, AfPacketOptions, Netif, NetifError,
+    virtio::{CardAddress, ForkMark},
+};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
@@ -58,9 +61,14 @@ impl Lci {
         if let Some(address) = CardAddress::of_interface(interface).map_err(NetifError::from)? {
             let mut card = OwnCard::open(address)?;
             let config = Self::config(card.mac(), nodes, options)?;
-            let watched = if options.by_card { card.watch(options)? } else { None };
+            config.check()?;
+            let watched = match options.by_card {
+                true => Some(card.watch(options)?.ok_or(LciError::NoWatchdog)?),
+                false => None,
+            };
+            // Each node is in the group before any hears of it, so who has heard of all can send to all.
             if let Some(group) = config.card_group() {
-                card.join(group, nodes.len(), options.ready_timeout)?;
+                card.join(group, nodes.len())?;
             }
             return Self::with(Box::new(card), config, options, Idle::new(None), watched);
         }
@@ -77,6 +85,9 @@ impl Lci {
         if !policy.retransmits() {
             let policy = policy.name();
             return Err(LciError::NeedsOwnCard { policy });
+        }
+        if options.by_card {
+            return Err(LciError::NoWatchdog);
         }
         let config = Self::config(port.mac(), nodes, options)?;
         let readable = port.as_fd().try_clone_to_owned().map_err(|source| LciError::System {
@@ -126,6 +137,10 @@ impl Lci {
             arena: Arena::new(engine.buffers()),
             me,
             size,
+            mark: ForkMark::new().map_err(|source| LciError::System {
+                what: "make memory that tells a process from its children",
+                source,
+            })?,
             core: Mutex::new(Core::new(engine, port, state.clone())),
             upcall: Mutex::new(None),
             deliverer: AtomicU64::new(NO_THREAD),
@@ -162,7 +177,14 @@ impl Lci {
                 return Ok(());
             }
             if let Some(error) = core.failure.take() {
-                return Err(error.into());
+                return Err(error);
+            }
+            let other = |event: &Event| match event {
+                Event::Mismatch { node } => Some(*node),
+                _ => None,
+            };
+            if let Some(node) = core.events.iter().find_map(other) {
+                return Err(LciError::Mismatch { node });
             }
             let present = core.engine.present();
             drop(core);
@@ -174,6 +196,13 @@ impl Lci {
             }
             self.idle();
         }
+    }
+
+    /// Whether this is the process that made the node. A child that it forked has the same memory, but shares the interface with it, and none of its
+    /// threads: it is to leave the node alone.
+    #[inline]
+    pub fn is_own(&self) -> bool {
+        self.shared.mark.is_own()
     }
 
     /// This node.
@@ -263,7 +292,7 @@ impl Lci {
             let now = clock::now();
             let mut core = shared.lock();
             if let Err(error) = core.transmit(&shared.arena, now) {
-                core.failure.get_or_insert(error);
+                core.fail(error);
             }
         }
         drop(reset);
@@ -348,7 +377,7 @@ impl Lci {
         launch(&mut core, now, packet.buffer())?;
         let sent = core.transmit(&self.shared.arena, now);
         if let Err(error) = sent {
-            core.failure.get_or_insert(error);
+            core.fail(error);
         }
         core.tell_timers();
         drop(core);
@@ -386,9 +415,9 @@ impl Lci {
         self.shared.lock().events.pop_front()
     }
 
-    /// Why the port does not work any more, if it does not; told once.
+    /// Why the port does not work any more, or that cards have lost packets ([`LciError::Lost`], [`LciError::RemovedByCard`]), if it is so; told once.
     pub fn take_failure(&self) -> Option<LciError> {
-        self.shared.lock().failure.take().map(LciError::from)
+        self.shared.lock().failure.take()
     }
 
     /// Starts timer `timer` of the program, below 64: [`Event::Timer`] follows. False if there is no such timer.
@@ -483,7 +512,9 @@ impl Lci {
             if core.engine.all_have_left() {
                 left_at.get_or_insert(now);
             }
-            let over = left_at.is_some_and(|at| now > at + LINGER) || now > deadline || core.failure.is_some();
+            let over = left_at.is_some_and(|at| now > at + LINGER)
+                || now > deadline
+                || matches!(core.failure, Some(LciError::Port(_)));
             (over || core.engine.has_finished()).then_some(())
         });
         let mut core = self.shared.lock();

@@ -4,7 +4,6 @@
 use std::{
     io::IoSlice,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -28,8 +27,6 @@ use crate::{LciError, Options, clock, host_state::HostState};
 const PAIR: u16 = 0;
 /// The card's timer for the soft timers of the node.
 const CLOCK: u16 = 0;
-/// How long to wait before asking again who has joined.
-const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A card, and a port on its only queue pair.
 pub(crate) struct OwnCard {
@@ -67,11 +64,11 @@ impl OwnCard {
         Ok(state?.map(|state| Watched { state, interrupts }))
     }
 
-    /// Makes the card a member of `group`, and of no other reliable one, and waits until it has `members`.
-    pub(crate) fn join(&mut self, group: u16, members: usize, timeout: Duration) -> Result<(), LciError> {
+    /// Makes the card a member of `group`, which has at most `members`, and of no other reliable one.
+    pub(crate) fn join(&mut self, group: u16, members: usize) -> Result<(), LciError> {
         self.port.also_receive(Some(EtherType::CARD_CONTROL));
         let stop = never()?;
-        let joined = join(&mut self.port, &stop, group, members, timeout);
+        let joined = join(&mut self.port, &stop, group, members);
         self.port.also_receive(None);
         joined
     }
@@ -125,8 +122,7 @@ fn within(wanted: Duration, min_ns: u32, max_ns: u32) -> u64 {
     wanted_ns.max(min_ns.into()).min(max_ns.into())
 }
 
-fn join(port: &mut VirtioPort, stop: &OwnedFd, group: u16, members: usize, timeout: Duration) -> Result<(), LciError> {
-    let deadline = Instant::now() + timeout;
+fn join(port: &mut VirtioPort, stop: &OwnedFd, group: u16, members: usize) -> Result<(), LciError> {
     let mut card = weft_card_control::Card::new(port, stop.as_fd());
     // What an earlier program of this card has left behind.
     let mut after = RELIABLE_GROUP_MIN - 1;
@@ -138,21 +134,12 @@ fn join(port: &mut VirtioPort, stop: &OwnedFd, group: u16, members: usize, timeo
         after = found.group;
         let _: GroupReport = ask!(card, &Request::LeaveGroup { group: after }, LeaveGroup)?;
     }
-    let _: GroupReport = ask!(card, &Request::JoinGroup { group }, JoinGroup)?;
-    loop {
-        let report: GroupReport = ask!(card, &Request::GetGroups { after: group - 1 }, GetGroups)?;
-        if report.group == group && usize::from(report.members) == members {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            return Err(LciError::CardGroup {
-                joined: report.members.into(),
-                members,
-                seconds: timeout.as_secs(),
-            });
-        }
-        thread::sleep(ASK_AGAIN);
+    let report: GroupReport = ask!(card, &Request::JoinGroup { group }, JoinGroup)?;
+    let joined = usize::from(report.members);
+    if joined > members {
+        return Err(LciError::CardGroup { joined, members });
     }
+    Ok(())
 }
 
 impl From<CardError> for LciError {

@@ -388,10 +388,39 @@ fn a_node_that_is_not_there_and_interfaces_that_do_not_fit_are_named() {
                 "{}",
                 open(&macs[1..])
             );
+            let by_card = Options {
+                by_card: true,
+                ..options
+            };
+            let refused = Lci::open(&names[0], &macs, &by_card).map(drop).unwrap_err();
+            assert!(matches!(refused, LciError::NoWatchdog), "{refused}");
             ip(&format!("link set {} mtu 1000", names[0]));
             assert!(open(&macs).contains("raise its MTU"), "{}", open(&macs));
         },
     );
+}
+
+#[test]
+fn nodes_that_were_started_with_different_lists_say_so_at_once() {
+    in_private_network_as_root("nodes_that_were_started_with_different_lists_say_so_at_once", || {
+        let names = bridged(3);
+        let macs = macs(&names);
+        let lists = [&macs[..2], &macs[..]];
+        // Whoever is first hears of the other before it gives up: far within the 30 s that a silent node is waited for.
+        let start = Instant::now();
+        thread::scope(|scope| {
+            let open = |node: usize| {
+                let (name, list) = (&names[node], lists[node]);
+                scope.spawn(move || Lci::open(name, list, &Options::default()).map(drop).unwrap_err())
+            };
+            for (node, thread) in [open(0), open(1)].into_iter().enumerate() {
+                let error = thread.join().unwrap();
+                let expected = matches!(error, LciError::Mismatch { node: other } if other == 1 - node);
+                assert!(expected, "node {node}: {error}");
+            }
+        });
+        assert!(start.elapsed() < Options::default().ready_timeout / 2);
+    });
 }
 
 #[test]

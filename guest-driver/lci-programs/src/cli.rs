@@ -1,11 +1,11 @@
 //! The command line of `lci_program`, from which its man pages are made, too.
 
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, builder::RangedU64ValueParser};
 use ether::MacAddr;
-use lci_port::Policy;
+use lci_port::{PACKET_LEN_MAX, Policy};
 
-use crate::messages::Forwarding;
+use crate::messages::{Forwarding, MESSAGE_LEN_MAX};
 
 /// Run a program over LCI, whose result is compared with that of a sequential run.
 ///
@@ -47,33 +47,47 @@ pub struct Arguments {
     pub program: Program,
 }
 
+/// Rows of a matrix, or regions: a matrix with more, of 8 bytes each, has more than 2 GiB.
+const SIDE_MAX: usize = 16_384;
+
+/// Accepts numbers from `least` to `most`.
+fn up_to(least: usize, most: usize) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(least as u64..=most as u64)
+}
+
 /// The programs.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub enum Program {
     /// Half the round trip of a packet between nodes 0 and 1.
     PingPong {
-        /// Bytes of a packet.
+        /// Bytes of a packet, at most 1024.
+        #[arg(value_parser = up_to(0, PACKET_LEN_MAX))]
         size: usize,
         /// Round trips.
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
         rounds: u64,
     },
     /// Latency and throughput of broadcasts.
     Broadcast {
-        /// Bytes of a message.
+        /// Bytes of a message, at most 16 MiB.
+        #[arg(value_parser = up_to(0, MESSAGE_LEN_MAX))]
         length: usize,
         /// Messages, each with answers first, and then one after the other.
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
         rounds: u64,
     },
     /// Broadcasts while node 1 computes and does not poll.
     Absent {
         /// Packets that node 0 broadcasts.
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
         packets: u64,
         /// Milliseconds for which node 1 computes.
         compute_ms: u64,
     },
     /// All shortest paths of a graph.
     Asp {
-        /// Vertices.
+        /// Vertices, at most 16384.
+        #[arg(value_parser = up_to(1, SIDE_MAX))]
         size: usize,
         /// Poll while computing.
         #[arg(long)]
@@ -81,24 +95,28 @@ pub enum Program {
     },
     /// QR factorization with column pivoting.
     Qr {
-        /// Rows and columns.
+        /// Rows and columns, at most 16384.
+        #[arg(value_parser = up_to(1, SIDE_MAX))]
         size: usize,
     },
     /// Bodies that attract each other, 16 in each region.
     BarnesHut {
-        /// Regions.
+        /// Regions, at most 16384.
+        #[arg(value_parser = up_to(1, SIDE_MAX))]
         regions: usize,
         /// Steps.
         steps: u64,
     },
     /// Fourier transform of rows × rows points.
     Fft {
-        /// Rows and columns of points.
+        /// Rows and columns of points, at most 16384.
+        #[arg(value_parser = up_to(1, SIDE_MAX))]
         rows: usize,
     },
     /// Radix sort of 64 keys in each region.
     Radix {
-        /// Regions.
+        /// Regions, at most 16384.
+        #[arg(value_parser = up_to(1, SIDE_MAX))]
         regions: usize,
     },
 }
@@ -134,6 +152,20 @@ mod tests {
         let arguments = Arguments::try_parse_from(words.split(' ')).unwrap();
         assert_eq!(arguments.nodes.0.len(), 2);
         assert!(matches!(arguments.program, Program::Asp { size: 64, polls: true }));
+        for wrong in [
+            "ping-pong 1025 1",
+            "ping-pong 16 0",
+            "broadcast 16777217 1",
+            "broadcast 18446744073709551615 1",
+            "broadcast 100 0",
+            "absent 0 1",
+            "asp 0",
+            "qr 16385",
+        ] {
+            let words = format!("lci_program eth0 02:00:00:00:00:01 {wrong}");
+            let error = Arguments::try_parse_from(words.split(' ')).unwrap_err().to_string();
+            assert!(error.contains("is not in"), "{wrong}: {error}");
+        }
         for wrong in ["", "02:00:00:00:00:01,", "eth1"] {
             assert!(
                 Arguments::try_parse_from(["lci_program", "eth0", wrong, "qr", "8"]).is_err(),

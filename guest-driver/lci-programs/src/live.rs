@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use lci_port::{Event, GroupId, Lci, LciError, RemovalReason};
+use lci_port::{Event, GroupId, Lci, LciError, PACKET_LEN_MAX, RemovalReason};
 
 use crate::node::{Arrival, Node, Outlet, PATIENCE_NS, ProgramError, Target, Upcall};
 
@@ -96,12 +96,17 @@ impl Node for Live {
     }
 
     fn try_send(&self, target: Target, head: &[u8], body: &[u8]) -> Result<bool, ProgramError> {
+        let size = head.len() + body.len();
+        if size > PACKET_LEN_MAX {
+            let sentence = format!("a packet has at most {PACKET_LEN_MAX} bytes, not {size}");
+            return Err(ProgramError::Settings(sentence));
+        }
         let Some(mut packet) = self.lci.try_allocate() else {
             return Ok(false);
         };
         packet[..head.len()].copy_from_slice(head);
-        packet[head.len()..head.len() + body.len()].copy_from_slice(body);
-        launch(&self.lci, target, packet, head.len() + body.len())?;
+        packet[head.len()..size].copy_from_slice(body);
+        launch(&self.lci, target, packet, size)?;
         Ok(true)
     }
 
@@ -115,7 +120,7 @@ impl Node for Live {
         }
         match self.lci.next_event() {
             Some(Event::Removed { node, reason }) if reason != RemovalReason::Left => Err(ProgramError::Gone { node }),
-            Some(Event::Excluded { by }) => Err(ProgramError::Gone { node: by }),
+            Some(Event::Excluded { by }) => Err(ProgramError::Excluded { by }),
             _ => Ok(0),
         }
     }

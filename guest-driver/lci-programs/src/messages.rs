@@ -199,7 +199,13 @@ impl<'a, N: Node> Messages<'a, N> {
     }
 
     async fn cut(&self, target: Target, tag: u16, root: Option<u8>, message: &[u8]) -> Result<(), ProgramError> {
-        let length = message.len() as u32;
+        let length = match u32::try_from(message.len()) {
+            Ok(length) if message.len() <= MESSAGE_LEN_MAX => length,
+            _ => {
+                let sentence = format!("a message has at most {MESSAGE_LEN_MAX} bytes, not {}", message.len());
+                return Err(ProgramError::Settings(sentence));
+            }
+        };
         let mut offset = 0;
         loop {
             let part = &message[offset..message.len().min(offset + FRAGMENT_LEN)];

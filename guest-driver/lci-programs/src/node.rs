@@ -55,6 +55,12 @@ pub enum ProgramError {
         /// The node.
         node: usize,
     },
+    /// Another node has removed this one.
+    #[error("node {by} has removed this node: it was silent for too long, or the network between the two is broken")]
+    Excluded {
+        /// The other node.
+        by: usize,
+    },
     /// Nothing happened for too long.
     #[error("nothing has happened for {seconds} s while {what}")]
     Stalled {

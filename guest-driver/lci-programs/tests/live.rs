@@ -3,12 +3,12 @@
 use std::{process::Command, thread};
 
 use ether::MacAddr;
-use lci_port::{Lci, Options};
+use lci_port::{Lci, Options, PACKET_LEN_MAX};
 use lci_programs::{
-    Node, ProgramError, asp, broadcast,
+    Node, ProgramError, Target, asp, broadcast,
     kernels::{Settings, barnes_hut, fft, radix},
     live::{self, Live},
-    messages::Forwarding,
+    messages::{Forwarding, MESSAGE_LEN_MAX, Messages},
     ping_pong, qr,
 };
 use weft_guest_driver_testkit::{bridged, in_private_network_as_root};
@@ -57,6 +57,23 @@ fn r_bv1_packets_go_back_and_forth() {
         let halves = run(true, |node| live::run(ping_pong::run(node, 500, 64)).unwrap());
         assert_eq!(halves.iter().map(Vec::len).collect::<Vec<_>>(), [500, 500, 0, 0]);
     });
+}
+
+#[test]
+fn packets_and_messages_that_are_too_long_are_refused_in_a_sentence() {
+    in_private_network_as_root(
+        "packets_and_messages_that_are_too_long_are_refused_in_a_sentence",
+        || {
+            run(true, |node| {
+                let packet = node.try_send(Target::Node(0), &[0], &[0; PACKET_LEN_MAX]);
+                let message =
+                    live::run(Messages::new(node, Forwarding::Packets).broadcast(1, &vec![0; MESSAGE_LEN_MAX + 1]));
+                for refused in [packet.map(drop), message] {
+                    assert!(matches!(refused, Err(ProgramError::Settings(_))), "{refused:?}");
+                }
+            });
+        },
+    );
 }
 
 #[test]

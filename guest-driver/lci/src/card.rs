@@ -42,6 +42,8 @@ pub(crate) struct CardLink {
     /// Frames that were given to the card, and those of them that have left it.
     given: u32,
     left: u32,
+    /// The card has removed this node, and takes nothing from it.
+    pub(crate) has_removed: bool,
     /// Packets for all that wait for the card to have room (LCI-ni).
     pub(crate) for_all: VecDeque<Outgoing>,
 }
@@ -61,6 +63,7 @@ impl CardLink {
             ranks,
             given: 0,
             left: 0,
+            has_removed: false,
             for_all: VecDeque::with_capacity(crate::SEND_BUFFERS + 1),
         }
     }
@@ -74,6 +77,12 @@ impl CardLink {
     /// Whether all frames have left the card.
     pub(crate) fn is_empty(&self) -> bool {
         self.given == self.left
+    }
+
+    /// The card has removed this node: nothing that it was given is waited for.
+    pub(crate) fn removes(&mut self) {
+        self.has_removed = true;
+        self.left = self.given;
     }
 
     /// Writes what the card wants to know before `len` bytes from LCI's magic word on.

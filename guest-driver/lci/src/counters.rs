@@ -44,7 +44,7 @@ counters! {
     OutOfOrder "out_of_order" "frames that came before an earlier one and waited for it",
     Blocked "blocked" "times that a link stood still because the program took nothing",
     Abandoned "abandoned" "copies for nodes that were removed",
-    Removed "removed" "nodes that were removed because they were silent, reported or restarted",
+    Removed "removed" "nodes that were removed because they were silent, reported or restarted, or packets of them were lost",
     Missed "missed" "frames that a network that is to lose nothing has lost",
     CardFrames "card_frames" "frames from the card: packets of its group, and what it says of it",
     Malformed "drop_malformed" "frames dropped: not of this layout, version or EtherType",

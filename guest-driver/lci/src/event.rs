@@ -35,9 +35,10 @@ pub enum Event {
         /// Why.
         reason: RemovalReason,
     },
-    /// Another node has removed this one: it was too long silent, or the network between them is broken.
+    /// Another node has removed this one: it was too long silent, or the network between them is broken. Or the own card has: it
+    /// took nothing for too long, or packets in the cards are lost.
     Excluded {
-        /// The other node.
+        /// The other node; this one if it was the own card.
         by: usize,
     },
     /// A node of this list answered with another list of nodes or another implementation, and is not taken.
@@ -66,6 +67,8 @@ pub enum RemovalReason {
     Left,
     /// Its program was started again.
     Restarted,
+    /// Packets of it were lost by a network that is to lose nothing ([`crate::Policy::retransmits`]): what follows them is not delivered.
+    Lost,
 }
 
 impl RemovalReason {
@@ -76,6 +79,7 @@ impl RemovalReason {
             Self::Reported { .. } => "reported",
             Self::Left => "left",
             Self::Restarted => "restarted",
+            Self::Lost => "lost",
         }
     }
 }

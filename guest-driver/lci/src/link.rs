@@ -45,6 +45,8 @@ pub(crate) struct Link {
     pub(crate) goodbye: Goodbye,
     /// A session that the peer may have now; it is asked whether it knows ours.
     pub(crate) challenge: u32,
+    /// The peer has shown that it has another list of nodes, or another implementation.
+    pub(crate) is_other: bool,
     /// A HELLO is to be sent.
     pub(crate) hello_now: bool,
     /// The peer is to answer without delay.
@@ -69,6 +71,7 @@ impl Link {
             suspicion: None,
             goodbye: Goodbye::default(),
             challenge: 0,
+            is_other: false,
             hello_now: false,
             probe_now: false,
             tell_gone: None,

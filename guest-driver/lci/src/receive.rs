@@ -98,9 +98,9 @@ impl Receiver {
         self.ack_now |= self.unacknowledged >= ACK_EVERY;
     }
 
-    /// A network that is to lose nothing has lost this many frames: the next number is behind them.
-    pub(crate) fn skip(&mut self, count: u32) {
-        self.next = self.next.wrapping_add(count);
+    /// Frames that are missing before this number, where none comes out of order.
+    pub(crate) fn missing_before(&self, sequence: u32) -> u32 {
+        sequence.wrapping_sub(self.next.wrapping_add(self.present.count_ones()))
     }
 
     /// Whether frames are not acknowledged.
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn frames_come_out_in_order_and_acknowledgements_say_which_are_there() {
         let mut receiver = Receiver::new();
-        receiver.skip(u32::MAX - 1);
+        receiver.next = u32::MAX - 1;
         let number = |n: u32| n.wrapping_sub(2);
         for n in [2, 0, 3] {
             let Place::Ahead(ahead) = receiver.place(number(n)) else {
@@ -166,6 +166,7 @@ mod tests {
             [Place::Duplicate, Place::Duplicate, Place::Beyond]
         );
         assert!(receiver.head().is_none());
+        assert_eq!(receiver.missing_before(number(5)), 2);
         receiver.insert(0, frame(1));
         for n in 1..4 {
             assert_eq!(receiver.head().map(|head| head.about.number), Some(n));

@@ -13,7 +13,10 @@ use crate::{
     accel::AccelChoice,
     lab::LabFolder,
     qemu::Version,
-    vnicd_client::{PortTimer, report::ArmedTimer},
+    vnicd_client::{
+        Drained, PortPacketsGiven, PortTimer,
+        report::{ArmedTimer, PacketsGiven},
+    },
 };
 
 const LAB: &str = r#"
@@ -63,16 +66,28 @@ fn manifest(lab: Lab) -> Manifest {
         sha256: "0".repeat(64),
     };
     let mut settings = Settings::of(&lab);
-    settings.set_timers(vec![PortTimer {
-        port: "n1.eth0".to_owned(),
-        timer: ArmedTimer {
-            timer: 3,
-            owner: ether::MacAddr([0x52, 0x54, 0, 0, 0, 1]),
-            kind: firmware::TimerKind::Once,
-            period_ns: 0,
-            due: ether::Time::from_nanos(77),
-        },
-    }]);
+    let timer = ArmedTimer {
+        timer: 3,
+        owner: ether::MacAddr([0x52, 0x54, 0, 0, 0, 1]),
+        kind: firmware::TimerKind::Once,
+        period_ns: 0,
+        due: ether::Time::from_nanos(77),
+    };
+    let port = "n1.eth0".to_owned();
+    let given = PacketsGiven {
+        group: 0x8000,
+        count: 70,
+    };
+    settings.hand_over(&Drained {
+        on_links: 0,
+        in_dma: 0,
+        waited_ns: 0,
+        timers: vec![PortTimer {
+            port: port.clone(),
+            timer,
+        }],
+        packets_given: vec![PortPacketsGiven { port, given }],
+    });
     let nodes = lab.nodes.iter().map(|node| SavedNode {
         name: node.name.clone(),
         state: file(format!("{}.state", node.name)),

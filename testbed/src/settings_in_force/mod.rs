@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     lab::{Lab, topology::Topology},
     vnicd_client::{
-        PortTimer, SettingsEvent,
+        Drained, PortPacketsGiven, PortTimer, SettingsEvent,
         report::{
             CoalescingSettings, DmaSettings, MisorderSettings, PortLinks, SteeringSettings, TrunkLinks, VlanSettings,
         },
@@ -40,6 +40,9 @@ pub struct Settings {
     trees: BTreeMap<u16, String>,
     /// Timers that a drained `vnicd` handed over, until the next one has them.
     timers: Vec<PortTimer>,
+    /// Packets that guests gave to reliable groups of that `vnicd`, until the next one knows.
+    #[serde(default)]
+    packets_given: Vec<PortPacketsGiven>,
 }
 
 impl Settings {
@@ -60,6 +63,7 @@ impl Settings {
             trunks: lab.trunks.clone(),
             trees: BTreeMap::new(),
             timers: Vec::new(),
+            packets_given: Vec::new(),
         }
     }
 
@@ -93,6 +97,7 @@ impl Settings {
         }
         changed.trees.clone_from(&self.trees);
         changed.timers.clone_from(&self.timers);
+        changed.packets_given.clone_from(&self.packets_given);
         changed
     }
 
@@ -123,9 +128,16 @@ impl Settings {
         }
     }
 
-    /// Remembers the timers of guests for the next `vnicd`, or (none) forgets them.
-    pub fn set_timers(&mut self, timers: Vec<PortTimer>) {
-        self.timers = timers;
+    /// Remembers what a drained `vnicd` handed over for the next one.
+    pub fn hand_over(&mut self, drained: &Drained) {
+        self.timers.clone_from(&drained.timers);
+        self.packets_given.clone_from(&drained.packets_given);
+    }
+
+    /// Forgets what was handed over: a `vnicd` has it, and one that is started later must not take it again.
+    pub fn handed_over(&mut self) {
+        self.timers = Vec::new();
+        self.packets_given = Vec::new();
     }
 
     /// Remembers the coalescing settings in force on a card.

@@ -38,6 +38,7 @@ impl Settings {
 
     fn port_settings(&self, name: String, nic: &Nic, memory: &PortMemory, state: &StateDir) -> Result<PortSettings> {
         let timers = self.timers.iter().filter(|armed| armed.port == name);
+        let given = self.packets_given.iter().filter(|given| given.port == name);
         Ok(PortSettings {
             switch: nic.switch.clone(),
             listen: None,
@@ -58,6 +59,7 @@ impl Settings {
             groups: memory.groups.clone(),
             vlans: memory.vlans.clone(),
             timers: timers.map(|armed| armed.timer).collect(),
+            packets_given: given.map(|given| given.given).collect(),
             name,
         })
     }

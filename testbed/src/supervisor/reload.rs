@@ -182,7 +182,7 @@ fn hand_over(shared: &Shared, next: impl FnOnce(&mut LabState)) -> Result<Handov
     let starts = shared.inner().reload.starts;
     let began = Instant::now();
     let drained = vnicd.drain()?;
-    shared.settings().set_timers(drained.timers.clone());
+    shared.settings().hand_over(&drained);
     shared.update(next);
     vnicd.shutdown()?;
     drop(vnicd);

@@ -276,8 +276,8 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<()> {
 fn go_on(shared: &Shared) -> Result<()> {
     let mut vnicd = shared.vnicd()?;
     vnicd.drain()?;
-    // The cards have the timers now; a `vnicd` that is started later must not arm them again.
-    shared.settings().set_timers(Vec::new());
+    // The cards have the timers now.
+    shared.settings().handed_over();
     let mut monitors = Vec::new();
     for node in &shared.lab().nodes {
         let socket = shared.state.socket(&format!("{}.qmp", node.name))?;

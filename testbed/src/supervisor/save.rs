@@ -289,10 +289,10 @@ impl Frozen {
         Ok(frozen)
     }
 
-    /// Returns the settings in force, with the timers that guests had armed.
+    /// Returns the settings in force, with what the drained `vnicd` hands over.
     fn settings(&self, in_force: &Settings) -> Settings {
         let mut settings = in_force.clone();
-        settings.set_timers(self.drained.timers.clone());
+        settings.hand_over(&self.drained);
         settings
     }
 

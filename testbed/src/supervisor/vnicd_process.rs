@@ -191,7 +191,7 @@ pub(super) fn keep(shared: &Arc<Shared>, mut vnicd: Vnicd) {
         match again {
             Ok(new) => {
                 vnicd = new;
-                shared.settings().set_timers(Vec::new());
+                shared.settings().handed_over();
                 shared.update(|inner| {
                     inner.vnicd_restarts += u32::from(!reloads);
                     inner.reload.started();

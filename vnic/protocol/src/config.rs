@@ -178,6 +178,10 @@ pub struct PortSettings {
     /// Timers that its guest armed in a process before this one; they are armed again when it is back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timers: Vec<ArmedTimer>,
+    /// Packets that its guest gave to reliable groups in a process before this one that ended in order and lost none. From those of `groups` that
+    /// are not here the guest is removed, and is told so: packets are lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub packets_given: Vec<PacketsGiven>,
     /// Its VLANs in its switch; none: the default of `fabric::Switch::set_port_vlans`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlans: Option<VlanSettings>,
@@ -206,9 +210,19 @@ impl Default for PortSettings {
             link: PortLinks::default(),
             groups: Vec::new(),
             timers: Vec::new(),
+            packets_given: Vec::new(),
             vlans: None,
         }
     }
+}
+
+/// Packets that a guest gave to a reliable group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketsGiven {
+    /// Number of the group.
+    pub group: u16,
+    /// How many, modulo 2³².
+    pub count: u32,
 }
 
 /// A multicast group whose tree is chosen; its members are with the ports.

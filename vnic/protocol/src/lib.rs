@@ -22,7 +22,7 @@ pub use firmware::{
     watchdog::WatchdogCounters as WatchdogStats,
 };
 
-pub use config::{PortSettings, SocketMode};
+pub use config::{PacketsGiven, PortSettings, SocketMode};
 pub use request::Request;
 pub use settings::{
     CardChange, CoalescingChange, CoalescingSettings, Direction, PortLinks, QueueCoalescing, SettingsEvent,
@@ -30,8 +30,8 @@ pub use settings::{
 };
 pub use stats::{
     AdaptiveStats, Counts, Drained, Empty, GroupInfo, GroupMember, GroupStats, Groups, ITSELF, Info, InterruptStats,
-    LinkStats, PacketsPerInterrupt, PortInfo, PortStats, PortTimer, QueueStats, Stats, TimerStats, TraceInfo,
-    TrafficStats, TxInterruptStats, counts,
+    LinkStats, PacketsPerInterrupt, PortInfo, PortPacketsGiven, PortStats, PortTimer, QueueStats, Stats, TimerStats,
+    TraceInfo, TrafficStats, TxInterruptStats, counts,
 };
 pub use switch::{
     MembershipInfo, Memberships, Reserved, SnoopedVlanInfo, SnoopingInfo, StationInfo, Stations, StpInfo, StpPortInfo,

@@ -7,7 +7,7 @@ use ether::MacAddr;
 use firmware::{AdaptiveState, timers::TimerCounters};
 use serde::{Deserialize, Serialize};
 
-use crate::{ArmedTimer, SocketMode, WatchdogStats};
+use crate::{ArmedTimer, PacketsGiven, SocketMode, WatchdogStats};
 
 /// Counters by name, in alphabetical order. Values only grow while the process lives.
 pub type Counts = BTreeMap<String, u64>;
@@ -325,6 +325,18 @@ pub struct Drained {
     /// Timers that guests had armed, for the next `vnicd`.
     #[serde(default)]
     pub timers: Vec<PortTimer>,
+    /// Packets that guests gave to reliable groups, for the next `vnicd`; none if frames were in flight, because packets may be among them.
+    #[serde(default)]
+    pub packets_given: Vec<PortPacketsGiven>,
+}
+
+/// What the guest of a port gave to a reliable group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortPacketsGiven {
+    /// Name of the port.
+    pub port: String,
+    /// The group and how many.
+    pub given: PacketsGiven,
 }
 
 /// A timer of the guest of a port.

@@ -115,11 +115,13 @@ fn drain(fabric: &Fabric) -> (Value, Next) {
     let mut drain = fabric.drain();
     let (left, waited) = drain.wait();
     let timers = drain.take_timers().into_iter();
+    let lost = left.on_links + left.in_dma > 0;
     let answer = Drained {
         on_links: left.on_links,
         in_dma: left.in_dma,
         waited_ns: u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX),
         timers: timers.map(|(port, timer)| PortTimer { port, timer }).collect(),
+        packets_given: if lost { Vec::new() } else { drain.packets_given() },
     };
     (json!(answer), Next::Drain(drain))
 }

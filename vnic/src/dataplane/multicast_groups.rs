@@ -157,6 +157,20 @@ impl DataPlane {
         self.change_group(index, group, true, None, now).map_err(invalid)
     }
 
+    /// The card at `index` and the other members of a reliable group that it can reach were in it in a process before this one.
+    pub(super) fn go_on_in_group(&mut self, index: usize, group: u16, now: Time) {
+        let members = self.groups.members.get(&(group, self.network_of(index)));
+        // Its tables were written anew for this card, which has made all of them forget.
+        let ports: Vec<usize> = members.into_iter().flatten().map(|(_, port)| *port).collect();
+        for port in ports {
+            let card = self.card(port);
+            let given = card.settings().packets_given.iter().find(|given| given.group == group);
+            let count = given.map(|given| given.count);
+            card.firmware_mut().multicast_mut().go_on_from(group, count);
+            self.forwarding.serve_multicast(port, now);
+        }
+    }
+
     /// Writes the tables of a group in one network to the cards of all its members there.
     fn write_tables(&mut self, key: (u16, usize), now: Time) {
         let number = key.0;

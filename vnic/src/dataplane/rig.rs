@@ -8,7 +8,7 @@ use vhost_user_backend::VringT;
 use virtio_bindings::{virtio_net, virtio_ring};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use self::ring::{DESCRIPTORS, DriverRing, USED, address};
+use self::ring::{AVAILABLE, DESCRIPTORS, DriverRing, USED, address};
 use super::card::transmit_batch::TransmitBatch;
 use super::card::transmit_ring::Blocked;
 use super::card::{Attachment, Cable, Card};
@@ -334,6 +334,19 @@ impl Rig {
         let Guest { memory, rx, .. } = &self.guests[guest];
         let flags: u16 = memory.read_obj(address(rx.base + USED)).expect("in memory");
         flags == 0
+    }
+
+    /// True if the driver of `guest` is asked to kick when it queues its next frame.
+    pub fn asked_for_kicks(&self, guest: usize) -> bool {
+        let Guest {
+            memory, tx, event_idx, ..
+        } = &self.guests[guest];
+        let half = |at: u64| -> u16 { memory.read_obj(address(tx.base + at)).expect("in memory") };
+        if *event_idx {
+            half(USED + 4 + 8 * u64::from(RING)) == half(AVAILABLE + 2)
+        } else {
+            half(USED) == 0
+        }
     }
 
     /// Transmit chains that came back to `guest` since the last question.

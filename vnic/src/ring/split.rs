@@ -499,25 +499,42 @@ impl SplitRing {
         }
     }
 
+    /// Tells the driver not to kick whatever it adds: no process may be there to take the kick.
+    pub fn refuse_kicks(&mut self) {
+        self.kicks_wanted = true;
+        self.kicks_off();
+        if self.negotiated.event_idx {
+            // The driver kicks when it passes this index, and it has.
+            self.store_avail_event(self.next_avail.wrapping_sub(1));
+        }
+    }
+
+    /// Writes the index of the entry at which a driver with EVENT_IDX kicks.
+    fn store_avail_event(&self, event: u16) {
+        let at = self.avail_event_offset();
+        // SAFETY: avail_event stands behind the used entries and was included in the ring's length.
+        unsafe { self.used_word(at).store(event.to_le(), Ordering::Relaxed) };
+        if let Some(shadow) = &self.shadow {
+            shadow.push_wish(at, event);
+        }
+    }
+
+    fn avail_event_offset(&self) -> usize {
+        4 + USED_LEN * usize::from(self.size)
+    }
+
     /// Asks the driver to kick when it adds the next entry and returns the entries that are there already.
     ///
     /// # Errors
     /// Those of [`refresh`](Self::refresh).
     pub fn kicks_on(&mut self) -> Result<u16, Halt> {
         self.kicks_wanted = true;
-        if let Some(shadow) = &self.shadow {
-            let (at, value) = if self.negotiated.event_idx {
-                (4 + USED_LEN * usize::from(self.size), self.next_avail)
-            } else {
-                (0, 0)
-            };
-            shadow.push_wish(at, value);
-        }
         if self.negotiated.event_idx {
-            let at = 4 + USED_LEN * usize::from(self.size);
-            // SAFETY: avail_event stands behind the used entries and was included in the ring's length.
-            unsafe { self.used_word(at).store(self.next_avail.to_le(), Ordering::Relaxed) };
+            self.store_avail_event(self.next_avail);
         } else {
+            if let Some(shadow) = &self.shadow {
+                shadow.push_wish(0, 0);
+            }
             // SAFETY: offset 0 of the used ring is its flags.
             unsafe { self.used_word(0).store(0, Ordering::Relaxed) };
         }

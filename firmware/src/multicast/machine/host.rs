@@ -152,6 +152,31 @@ impl Multicast {
         }
     }
 
+    /// The packets that the own guest has given to each of its reliable groups.
+    pub fn packets_given(&self) -> impl Iterator<Item = (u16, u32)> {
+        let groups = self.groups.iter().flatten().filter(|group| group.is_reliable());
+        groups.map(|group| (group.number, group.own_packets.taken()))
+    }
+
+    /// The card was a member of the reliable `group` in a process before this one. If that ended in order, its guest has given it `count` packets,
+    /// none of which was in a card any more: what the guest is told goes on from there. If not (`None`), packets are lost: the
+    /// guest is gone from the group, and is told so.
+    pub fn go_on_from(&mut self, group: u16, count: Option<u32>) {
+        let Some(group) = self.slot(group).and_then(|slot| self.groups[slot].as_mut()) else {
+            return;
+        };
+        if !group.is_reliable() {
+            return;
+        }
+        match count {
+            Some(count) => group.own_packets.go_on_from(count),
+            None => {
+                group.lose(group.own);
+            }
+        }
+        self.host.notes = true;
+    }
+
     /// One of the own guest's packets to the reliable group in `slot` has left the card, or was given up.
     pub(super) fn own_packet_left(&mut self, slot: usize) {
         if let Some(group) = &mut self.groups[slot] {

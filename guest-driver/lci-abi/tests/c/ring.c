@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define ROUNDS 500
 
@@ -61,6 +63,15 @@ int main(void)
     }
     void *unused = lci_send_alloc();
     CHECK(lci_ucast_launch(size, unused, 4) == -1 && lci_ucast_launch(-1, unused, 4) == -1);
+    for (int i = 0; i < 2 * LCI_SEND_BUFFERS; i++) {
+        /* The packet is the library's after an error, too. */
+        CHECK(lci_bcast_launch(lci_send_alloc(), -1) == -1 && strstr(lci_error(), "size of a packet"));
+    }
+    pid_t child = fork();
+    if (child == 0)
+        _exit(lci_poll() == -1 && strstr(lci_error(), "child") && !lci_send_alloc() && lci_finalize() == -1 ? 7 : 1);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
     for (int i = 0; i < ROUNDS; i++) {
         int *pkt = lci_send_alloc();
         CHECK(pkt);

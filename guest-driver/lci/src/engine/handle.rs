@@ -4,7 +4,7 @@ use ether::Time;
 
 use super::{Delivered, Due, Engine, key};
 use crate::{
-    BufferId, Counter, Event, GroupId,
+    BufferId, Counter, Event, GroupId, RemovalReason,
     card::{BEHIND_CARD, FromCard, is_from_card},
     link::Standing,
     receive::{Incoming, Place},
@@ -152,14 +152,15 @@ impl Engine {
         if (ahead as i32) < 0 {
             return self.drop_frame(Counter::Duplicates);
         }
-        if !self.buffers.has_room_for(from) {
-            return self.drop_frame(Counter::NoBuffer);
+        if ahead > 0 {
+            return self.lost(from, ahead);
         }
-        let Some(buffer) = self.buffers.arrive() else {
-            return self.drop_frame(Counter::NoBuffer);
+        let room = self.buffers.has_room_for(from);
+        let Some(buffer) = room.then(|| self.buffers.arrive()).flatten() else {
+            self.counters.count(Counter::NoBuffer);
+            return self.lost(from, 1);
         };
         stream.next = header.about.number.wrapping_add(1);
-        self.counters.add(Counter::Missed, ahead.into());
         self.counters.count(Counter::FramesReceived);
         self.buffers.accept_multicast(buffer, from, true, 0);
         self.deliveries.push_back(Delivered {
@@ -172,6 +173,16 @@ impl Engine {
         Handled {
             store: Some((buffer, start, start + usize::from(header.length))),
         }
+    }
+
+    /// A network that is to lose nothing has lost this many frames of a node. What comes behind them would be out of order, and the node cannot
+    /// send them again: each of the two removes the other, and their programs are told.
+    fn lost(&mut self, from: usize, frames: u32) -> Handled {
+        self.counters.add(Counter::Missed, frames.into());
+        self.remove(from, RemovalReason::Lost);
+        self.links[from].tell_gone = Some(from as u8);
+        self.wake(from);
+        Handled::default()
     }
 
     fn drop_frame(&mut self, why: Counter) -> Handled {
@@ -206,8 +217,10 @@ impl Engine {
         if !is_same {
             self.counters.count(Counter::BadControl);
             let link = &mut self.links[from];
-            if link.challenge == 0 {
-                link.challenge = header.session;
+            if !link.is_other {
+                // It is to see that, too, but an answer to each answer would never end.
+                link.is_other = true;
+                link.hello_now = link.standing == Standing::Unknown;
                 self.events.push_back(Event::Mismatch { node: from });
             }
             return;
@@ -261,16 +274,26 @@ impl Engine {
     fn numbered(&mut self, from: usize, header: &Header, at: usize) -> Handled {
         let retransmits = self.config.policy.retransmits();
         let link = &mut self.links[from];
-        let ahead = match link.inward.place(header.sequence) {
-            Place::Duplicate => return self.drop_frame(Counter::Duplicates),
-            Place::Beyond if retransmits => return self.drop_frame(Counter::BeyondWindow),
-            Place::Beyond => return self.drop_frame(Counter::Missed),
-            Place::Ahead(ahead) => ahead,
+        let place = link.inward.place(header.sequence);
+        if place == Place::Duplicate {
+            return self.drop_frame(Counter::Duplicates);
+        }
+        let missing = link.inward.missing_before(header.sequence);
+        if !retransmits && missing > 0 {
+            return self.lost(from, missing);
+        }
+        let Place::Ahead(ahead) = place else {
+            return self.drop_frame(Counter::BeyondWindow);
         };
         let carries = matches!(header.kind, Kind::Unicast | Kind::Multicast);
         let buffer = if carries {
             let Some(buffer) = self.buffers.arrive() else {
-                return self.drop_frame(Counter::NoBuffer);
+                self.counters.count(Counter::NoBuffer);
+                return if retransmits {
+                    Handled::default()
+                } else {
+                    self.lost(from, 1)
+                };
             };
             Some(buffer)
         } else {
@@ -283,16 +306,9 @@ impl Engine {
             length: header.length,
             about: header.about,
         };
-        let link = &mut self.links[from];
-        if ahead > 0 && !retransmits && !self.blocked.has(from) {
-            self.counters.add(Counter::Missed, ahead.into());
-            link.inward.skip(ahead);
-            link.inward.insert(0, incoming);
-        } else {
-            link.inward.insert(ahead, incoming);
-            if ahead > 0 {
-                self.counters.count(Counter::OutOfOrder);
-            }
+        self.links[from].inward.insert(ahead, incoming);
+        if ahead > 0 && retransmits {
+            self.counters.count(Counter::OutOfOrder);
         }
         if !self.blocked.has(from) {
             self.drain(from);

@@ -72,16 +72,17 @@ impl Engine {
             origin: me as u8,
             nodes: group.members,
         };
+        let Some(card) = self.card.as_mut().filter(|card| !card.has_removed) else {
+            // There is no one that would get it.
+            return self.buffers.launch(buffer, 0, false);
+        };
         self.buffers.launch(buffer, 1, false);
-        let out = Outgoing {
+        card.for_all.push_back(Outgoing {
             kind: Kind::Multicast,
             buffer: Some(buffer),
             length,
             about,
-        };
-        if let Some(card) = &mut self.card {
-            card.for_all.push_back(out);
-        }
+        });
     }
 
     fn check(&self, buffer: BufferId, length: usize) -> Result<u16, LaunchError> {

@@ -49,7 +49,10 @@ impl Engine {
             self.deadlines.cancel(key(node, due));
         }
         self.events.push_back(Event::Removed { node, reason });
-        if matches!(reason, RemovalReason::Silent | RemovalReason::Restarted) {
+        if matches!(
+            reason,
+            RemovalReason::Silent | RemovalReason::Restarted | RemovalReason::Lost
+        ) {
             let about = About {
                 origin: node as u8,
                 ..About::default()
@@ -137,10 +140,17 @@ impl Engine {
         if node != self.config.me {
             return self.remove(node, RemovalReason::Silent);
         }
+        self.events.push_back(Event::Excluded { by: node });
+        if let Some(card) = &mut self.card {
+            card.removes();
+            for buffer in card.for_all.drain(..).filter_map(|out| out.buffer) {
+                self.counters.count(Counter::Abandoned);
+                self.buffers.copy_done(buffer);
+            }
+        }
         for other in self.others() {
             if self.links[other].is_open() {
-                self.events.push_back(Event::Excluded { by: other });
-                self.remove(other, RemovalReason::Reported { by: other });
+                self.remove(other, RemovalReason::Reported { by: node });
             }
         }
     }
@@ -168,7 +178,7 @@ impl Engine {
             self.leaving = Leaving::Said;
             self.send_to_all(Nodes::first(self.links.len()), Kind::Bye, About::default());
             if self.config.policy == Policy::Ni
-                && let Some(card) = &mut self.card
+                && let Some(card) = self.card.as_mut().filter(|card| !card.has_removed)
             {
                 // Packets for all and for one take paths of their own; this is behind the former.
                 card.for_all.push_back(Outgoing::control(Kind::Bye, About::default()));

@@ -1,7 +1,7 @@
 //! LCI-ni and LCI-mixed over cards with the firmware's reliable groups: nothing is lost, nothing is sent twice, and who is dead is
 //! removed.
 
-use lci::{Counter, GroupId, Policy, RemovalReason};
+use lci::{Counter, Event, GroupId, Policy, RemovalReason};
 
 use super::{node::Target, world::World};
 
@@ -174,4 +174,55 @@ fn m_bv2_packets_that_do_not_come_from_the_card_are_refused() {
     let now = ni.now;
     ni.nodes[1].frame(now, &packet);
     assert_eq!(ni.nodes[1].count(Counter::WrongPath), 1);
+}
+
+#[test]
+fn m_bv1_nothing_is_delivered_behind_a_packet_that_cards_have_lost_and_both_nodes_are_told() {
+    for (policy, to) in [
+        (Policy::Ni, ALL),
+        (Policy::Ni, Target::Node(1)),
+        (Policy::Mixed, Target::Node(1)),
+    ] {
+        let mut world = world(3, 6, policy);
+        world.compute(1);
+        (0..40).for_each(|_| world.nodes[0].backlog.push_back((to, 100)));
+        (0..40).for_each(|_| world.nodes[2].backlog.push_back((Target::Node(1), 100)));
+        kick_all(&mut world);
+        let waits = |world: &mut World| world.cards[1].multicast.waiting_for_host() > 60;
+        assert!(world.run(SECOND_NS, waits), "{policy:?} {to:?}");
+        let now = world.now;
+        // The host's memory never gets the first packet of node 0.
+        let from_first = |frame: &[u8]| frame[24..30] == super::node::mac_of(0).0;
+        while !from_first(&world.cards[1].give(now).expect("a packet")) {}
+        world.computed(1);
+        world.run(SECOND_NS, |_| false);
+        let node = &world.nodes[1];
+        assert!(node.count(Counter::Missed) > 0, "{policy:?} {to:?}: {}", world.report());
+        assert_eq!(node.got_of(0, GroupId::ALL) + node.got_from(0), 0, "{policy:?} {to:?}");
+        assert!(
+            matches!(node.removed()[..], [(_, 0, RemovalReason::Lost), ..]),
+            "{:?}",
+            node.removed()
+        );
+        let excluded = |(_, event): &(_, Event)| *event == Event::Excluded { by: 1 };
+        assert!(world.nodes[0].events.iter().any(excluded), "{policy:?} {to:?}");
+    }
+}
+
+#[test]
+fn m_bv2_a_node_that_its_card_has_removed_is_told_once_and_waits_for_no_packet_of_its_own() {
+    for policy in [Policy::Ni, Policy::Mixed] {
+        let mut world = world(3, 7, policy);
+        let group = world.nodes[0].engine.config().card_group().expect("a group of cards");
+        world.cards[0].multicast.go_on_from(group, None);
+        (0..200).for_each(|_| world.nodes[0].backlog.push_back((ALL, 100)));
+        kick_all(&mut world);
+        let done = |world: &mut World| world.nodes[0].backlog.is_empty();
+        assert!(world.run(SECOND_NS, done), "{policy:?}: {}", world.report());
+        let node = &world.nodes[0];
+        let excluded = |(_, event): &&(_, Event)| matches!(event, Event::Excluded { .. });
+        let told: Vec<_> = node.events.iter().filter(excluded).map(|(_, event)| *event).collect();
+        assert_eq!(told, [Event::Excluded { by: 0 }], "{policy:?}");
+        assert_eq!(node.removed().len(), 2, "{policy:?}");
+    }
 }

@@ -11,7 +11,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use super::layout::PAGE;
 
 /// Memory that a child finds empty. Looking costs no system call.
-pub(super) struct ForkMark {
+pub struct ForkMark {
     page: NonNull<u8>,
 }
 
@@ -21,7 +21,11 @@ unsafe impl Send for ForkMark {}
 unsafe impl Sync for ForkMark {}
 
 impl ForkMark {
-    pub(super) fn new() -> io::Result<Self> {
+    /// Makes the mark of this process.
+    ///
+    /// # Errors
+    /// The system's, if it has no memory or no way to leave it out.
+    pub fn new() -> io::Result<Self> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let page = unsafe { mmap_anonymous(std::ptr::null_mut(), PAGE, protection, flags)? };
@@ -40,7 +44,7 @@ impl ForkMark {
 
     /// Whether this is the process that made the mark.
     #[inline]
-    pub(super) fn is_own(&self) -> bool {
+    pub fn is_own(&self) -> bool {
         self.byte().load(Ordering::Relaxed) != 0
     }
 }

@@ -43,6 +43,7 @@ mod waiting;
 pub use card::{Card, look_at};
 pub use device::{Route, check_kind, driver_of, may_own, route_of};
 pub use facts::CardFacts;
+pub use fork_mark::ForkMark;
 pub use interrupts::Interrupts;
 pub use layout::{PAGE, PairLayout};
 pub use loop_card::{Hold, LoopCard, Pinned};

@@ -5,6 +5,7 @@ use ::lci::{
     wire::{About, GROUP_HEADER_LEN, Header, Kind, LINK_HEADER_LEN},
 };
 use ether::{EtherType, MacAddr};
+use firmware::multicast::{Kind as CardKind, TAG_END, Tag};
 
 use crate::common::{Numbers, number, tshark};
 
@@ -107,4 +108,44 @@ fn m_bv1_frames_of_lci_are_named() {
     }
     let malformed = rows.last().expect("a row");
     assert!(malformed[EXPERT].contains("malformed"), "{malformed:?}");
+}
+
+#[test]
+fn m_bv2_m_bv5_packets_of_lci_in_frames_between_cards_are_named() {
+    let mut numbers = Numbers(7);
+    let headers: Vec<_> = (0..60)
+        .map(|_| header(Kind::ALL[2 + numbers.below(7)], &mut numbers))
+        .collect();
+    let frame = |header: &Header| {
+        let mut own = vec![0; header.kind.header_len() + usize::from(header.length)];
+        header.write(EtherType::CARD_TO_CARD, &mut own);
+        let behind = &own[ether::ETHERNET_HEADER_LEN..];
+        let tag = Tag {
+            kind: CardKind::Data,
+            sequence: 7,
+            hops: 1,
+            ..Tag::send(header.source, 0x8001, behind.len() as u16)
+        };
+        let mut bytes = [&[0; TAG_END][..], behind].concat();
+        tag.write(bytes.first_chunk_mut().expect("longer than a tag"));
+        let len = bytes.len();
+        (bytes, len)
+    };
+    let frames: Vec<_> = headers.iter().map(frame).collect();
+    let fields = [
+        "weftlci.kind",
+        "weftlci.sequence",
+        "weftmc.sequence",
+        "_ws.col.Info",
+        EXPERT,
+    ];
+    for (header, row) in headers.iter().zip(tshark(&frames, &[], &fields)) {
+        let shown = ["weftlci.kind", "weftlci.sequence", "weftmc.sequence"].map(|name| number(&row, name));
+        let expected = [header.kind as u64, header.sequence.into(), 7].map(Some);
+        assert_eq!(shown, expected, "{row:?}");
+        let name = format!("{:?}, {} to {}", header.kind, header.from, header.to).to_lowercase();
+        let info = row["_ws.col.Info"].to_lowercase();
+        assert!(info.starts_with(&name) && info.contains("data, group 32769"), "{row:?}");
+        assert!(!row.contains_key(EXPERT), "{row:?}");
+    }
 }

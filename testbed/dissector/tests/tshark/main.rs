@@ -2,6 +2,7 @@
 
 mod common;
 mod control;
+mod copies;
 mod esp;
 mod expected;
 mod lci;

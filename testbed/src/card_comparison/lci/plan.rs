@@ -100,7 +100,7 @@ fn measurements() -> Vec<Measurement> {
         show: |value| format!("{:.0} %", value * 100.0),
     };
     vec![
-        Measurement::new("broadcast to 8 guests, until all answered", time),
+        Measurement::new("broadcast among 8 guests, until the 7 others answered", time),
         Measurement::new("… copies that guests forward", count),
         Measurement::new("… forwarding guest's time per packet", time),
         Measurement::new("a member computes for 2 s: packets lost", count),

@@ -17,7 +17,8 @@ const EXIT_BAR_MISSED: u8 = 3;
 /// MX messages between two guests go over a card with `bypass`, over the kernel's card, and TCP goes over the latter, in turns. Copies by a
 /// card that is wired to itself are compared with copies by the guest's processor, and so are receives of large messages whose data such a card
 /// copies. Then programs over LCI run on eight guests, with multicast by their cards and by themselves. The comparison starts labs of its own and
-/// ends them. Exit status 3: a bar is missed, or fewer than 7 rounds were measured.
+/// ends them. Exit status 3: a bar is missed, or too few rounds were measured: 5 are enough for LCI, the others need 7. LCI-host without such a card
+/// is in `scripts/bench openmx`, and what a frame of the ordinary path costs is counted by `cargo bench -p weft-vnic`.
 #[derive(Debug, clap::Args)]
 #[command(add = show(&[
     ("weft bench card", "7 rounds, about six minutes"),

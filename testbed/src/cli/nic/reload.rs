@@ -54,7 +54,7 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &ReloadArgs) -> Result<
             report.pause_ms
         );
         println!(
-            "lost    {} frames that were on links or in a modelled DMA",
+            "lost    {} frames that were on links, in cards or in a modelled DMA",
             report.lost_frames
         );
     }

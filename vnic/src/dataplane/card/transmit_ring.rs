@@ -24,6 +24,8 @@ pub struct TransmitRing {
     enabled: bool,
     /// The ring was in use before it was started here.
     resumed: bool,
+    /// The driver is not asked to kick, whatever waits: this process ends.
+    is_quiet: bool,
     /// Used entries were written since the last publication.
     completed: bool,
     /// What the head frame waits for, since a decision that must not be taken twice.
@@ -84,6 +86,15 @@ impl TransmitRing {
     /// A translation is missing for the head frame: it is not tried before something has changed.
     pub fn await_translation(&mut self) {
         self.awaits_translation = true;
+    }
+
+    /// The driver is to leave its frames in the ring without a kick, or (not `quiet`) to kick again as soon as the data plane asks
+    /// for it. QEMU throws the frames in a ring away at a kick that no process takes, so a driver is not to kick while none is there.
+    pub fn set_quiet(&mut self, quiet: bool) {
+        self.is_quiet = quiet;
+        if quiet && let Some(ring) = &mut self.ring {
+            ring.refuse_kicks();
+        }
     }
 
     /// Whether a translation is missing for the head frame.
@@ -199,7 +210,7 @@ impl TransmitRing {
     /// The rule that the ring breaks.
     pub fn ask_for_kicks(&mut self) -> Result<u16, Halt> {
         match &mut self.ring {
-            Some(ring) if self.enabled => ring.kicks_on(),
+            Some(ring) if self.enabled && !self.is_quiet => ring.kicks_on(),
             _ => Ok(0),
         }
     }

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vnicd_protocol::ArmedTimer;
+use vnicd_protocol::{ArmedTimer, PacketsGiven, PortPacketsGiven};
 
 use super::Fabric;
 use crate::dataplane::timers::PortTimer;
-use crate::dataplane::{DataPlane, Runner};
+use crate::dataplane::{Card, DataPlane, Runner};
 
 /// How long frames in flight are waited for. A link that delays by more than this keeps the rest, which is counted.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -56,6 +56,21 @@ impl Drain {
         told
     }
 
+    /// The packets that guests gave to reliable groups, with the names of their ports.
+    pub fn packets_given(&self) -> Vec<PortPacketsGiven> {
+        let of_card = |card: &Card| {
+            let port = card.name().to_owned();
+            let given = card.firmware().multicast().packets_given();
+            let told = move |(group, count)| PortPacketsGiven {
+                port: port.clone(),
+                given: PacketsGiven { group, count },
+            };
+            given.map(told).collect::<Vec<_>>()
+        };
+        self.runner
+            .with(|plane, _| plane.cards().iter().flat_map(of_card).collect())
+    }
+
     /// Leaves it so: the process ends.
     pub fn for_good(self) {
         std::mem::forget(self);
@@ -67,6 +82,7 @@ impl Drop for Drain {
         let timers = std::mem::take(&mut self.timers);
         self.runner.with(|plane, now| {
             plane.drains -= 1;
+            plane.set_quiet(plane.drains != 0);
             plane.put_timers_back(&timers, now);
         });
     }
@@ -75,7 +91,10 @@ impl Drop for Drain {
 impl Fabric {
     /// Takes nothing more from any guest.
     pub fn drain(&self) -> Drain {
-        self.runner.with(|plane, _| plane.drains += 1);
+        self.runner.with(|plane, _| {
+            plane.drains += 1;
+            plane.set_quiet(true);
+        });
         Drain {
             runner: Arc::clone(&self.runner),
             timers: Vec::new(),
@@ -84,6 +103,16 @@ impl Fabric {
 }
 
 impl DataPlane {
+    /// Asks no driver to kick, or (not `quiet`) all of them again before the data plane sleeps next.
+    pub(in crate::dataplane) fn set_quiet(&mut self, quiet: bool) {
+        for index in 0..self.cards().len() {
+            let card = self.card(index);
+            for pair in 0..card.queue_pairs() {
+                card.transmit_ring_mut(pair).set_quiet(quiet);
+            }
+        }
+    }
+
     pub(in crate::dataplane) fn under_way(&self) -> UnderWay {
         let cards = self.cards().iter();
         let waiting = cards.map(|card| card.waiting().under_way() + card.firmware().multicast().buffers_in_use());

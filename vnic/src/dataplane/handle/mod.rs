@@ -142,6 +142,7 @@ impl Fabric {
             plane.forwarding.serve_switch(switch, now);
             for &group in &settings.groups {
                 plane.join_configured(index, group, now)?;
+                plane.go_on_in_group(index, group, now);
             }
             Ok(index)
         })?;

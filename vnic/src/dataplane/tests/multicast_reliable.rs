@@ -3,6 +3,8 @@
 
 use firmware::multicast::{DEAD_NS, FLAG_REPORT, FLAG_UNICAST, Kind, RELIABLE_GROUP_MIN, SEND_BUFFERS, TAG_END, Tag};
 
+use vnicd_protocol::PacketsGiven;
+
 use super::multicast::count;
 use crate::dataplane::WAIT_NS_MAX;
 use crate::dataplane::rig::{ALL_FEATURES, RING, Rig, multicast_frame};
@@ -165,5 +167,43 @@ fn m_bv5_a_guest_that_is_stopped_for_the_whole_time_is_removed_and_the_others_ar
             [2 * usize::from(SEND_BUFFERS); 3]
         );
         assert_eq!(rig.pooled_bytes(), 0);
+    }
+}
+
+#[test]
+fn m_bv5_a_guest_is_told_how_many_packets_have_left_where_its_process_ended_in_order_and_is_removed_where_it_was_killed()
+ {
+    for in_order in [true, false] {
+        let mut rig = Rig::new(&[]);
+        let given = [11, 40].map(|count| PacketsGiven { group: GROUP, count });
+        for (guest, given) in given.into_iter().enumerate() {
+            rig.add_guest_with(0, ALL_FEATURES, |settings| {
+                settings.packets_given = if in_order { vec![given] } else { Vec::new() };
+            });
+            rig.join(guest, GROUP);
+        }
+        let now = rig.now;
+        rig.plane.go_on_in_group(1, GROUP, now);
+        rig.settle();
+        // The card's own tables put the members in the order of their addresses.
+        let told = |count, rank| {
+            if in_order {
+                (Kind::Sent, rank, count)
+            } else {
+                (Kind::Gone, rank, 0)
+            }
+        };
+        assert_eq!(tags(&mut rig, 0), [told(11, 0)]);
+        assert_eq!(tags(&mut rig, 1), [told(40, 1)]);
+        rig.send(0, 0, &unicast_frame(0, 1));
+        rig.settle();
+        let arrived: Vec<_> = tags(&mut rig, 1)
+            .into_iter()
+            .filter(|tag| tag.0 == Kind::Data)
+            .collect();
+        assert_eq!(arrived.len(), usize::from(in_order), "{arrived:?}");
+        if in_order {
+            assert_eq!(tags(&mut rig, 0), [(Kind::Sent, 0, 12)]);
+        }
     }
 }
