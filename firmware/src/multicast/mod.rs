@@ -9,6 +9,7 @@ mod counters;
 mod entry;
 mod group;
 mod machine;
+mod own_packets;
 mod signal;
 mod table;
 mod tree;

@@ -29,6 +29,17 @@ pub(crate) struct Goodbye {
     pub(crate) to_all: bool,
 }
 
+/// HELLO frames of a link.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hello {
+    /// One is to be sent.
+    pub(crate) now: bool,
+    /// A session that the peer may have now; it is asked whether it knows ours.
+    pub(crate) challenge: u32,
+    /// The peer has shown that it has another list of nodes, or another implementation.
+    pub(crate) is_other: bool,
+}
+
 /// A link to another node.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -43,12 +54,8 @@ pub(crate) struct Link {
     pub(crate) suspicion: Option<Suspicion>,
     /// The peer launches nothing more, and all that it launched is everywhere.
     pub(crate) goodbye: Goodbye,
-    /// A session that the peer may have now; it is asked whether it knows ours.
-    pub(crate) challenge: u32,
-    /// The peer has shown that it has another list of nodes, or another implementation.
-    pub(crate) is_other: bool,
-    /// A HELLO is to be sent.
-    pub(crate) hello_now: bool,
+    /// What HELLO frames are to be sent, and what the peer's have said.
+    pub(crate) hello: Hello,
     /// The peer is to answer without delay.
     pub(crate) probe_now: bool,
     /// The peer is to hear that this node was removed: the peer itself, or this one.
@@ -70,9 +77,7 @@ impl Link {
             probed_at: Time::ZERO,
             suspicion: None,
             goodbye: Goodbye::default(),
-            challenge: 0,
-            is_other: false,
-            hello_now: false,
+            hello: Hello::default(),
             probe_now: false,
             tell_gone: None,
             queued: false,
@@ -96,7 +101,7 @@ impl Link {
     /// Whether there is a frame to be sent now; numbered ones only if the card, where it is used, has room for them.
     #[inline]
     pub(crate) fn is_ready(&self, has_room: bool) -> bool {
-        self.hello_now
+        self.hello.now
             || self.tell_gone.is_some()
             || self.is_open() && (has_room && self.outward.is_ready() || self.inward.ack_now || self.probe_now)
     }

@@ -196,7 +196,7 @@ impl Engine {
         let link = &mut self.links[from];
         match link.standing {
             // It knows this node, and this node does not know it.
-            Standing::Unknown => link.hello_now = true,
+            Standing::Unknown => link.hello.now = true,
             Standing::Gone if header.session == link.session => self.tell_gone(from),
             Standing::Open if header.peer_session == own_session && header.session != link.session => {
                 self.restarted(from);
@@ -217,10 +217,10 @@ impl Engine {
         if !is_same {
             self.counters.count(Counter::BadControl);
             let link = &mut self.links[from];
-            if !link.is_other {
+            if !link.hello.is_other {
                 // It is to see that, too, but an answer to each answer would never end.
-                link.is_other = true;
-                link.hello_now = link.standing == Standing::Unknown;
+                link.hello.is_other = true;
+                link.hello.now = link.standing == Standing::Unknown;
                 self.events.push_back(Event::Mismatch { node: from });
             }
             return;
@@ -232,7 +232,7 @@ impl Engine {
                 link.session = header.session;
                 link.standing = Standing::Open;
                 link.heard(self.now);
-                link.challenge = 0;
+                link.hello.challenge = 0;
                 let ask_at = self.now.plus_nanos(self.config.timing.dead_ns / 4);
                 self.deadlines.set(key(from, Due::Probe), ask_at);
                 self.check_ready();
@@ -243,13 +243,13 @@ impl Engine {
             Standing::Open if header.peer_session == own_session => return self.restarted(from),
             Standing::Open => {
                 // An old frame, or the program was started again: only that knows this node's session.
-                link.challenge = header.session;
-                link.hello_now = true;
+                link.hello.challenge = header.session;
+                link.hello.now = true;
                 return;
             }
         }
         let link = &mut self.links[from];
-        link.hello_now |= header.flags & FLAG_ANSWER != 0;
+        link.hello.now |= header.flags & FLAG_ANSWER != 0;
     }
 
     /// Takes what a frame acknowledges.

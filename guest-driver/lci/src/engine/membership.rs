@@ -235,7 +235,7 @@ impl Engine {
         let link = &mut self.links[node];
         match link.standing {
             Standing::Unknown => {
-                link.hello_now = true;
+                link.hello.now = true;
                 // 5 ms at first, then up to half a second.
                 let wait_ns = 5_000_000 << link.probes.min(7);
                 link.probes += 1;

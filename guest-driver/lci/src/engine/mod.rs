@@ -134,7 +134,7 @@ impl Engine {
             config,
         };
         for node in engine.others() {
-            engine.links[node].hello_now = true;
+            engine.links[node].hello.now = true;
             engine.wake(node);
             engine.deadlines.set(key(node, Due::Probe), engine.now);
         }

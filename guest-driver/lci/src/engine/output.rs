@@ -47,7 +47,7 @@ impl Engine {
 
     fn next_frame(&mut self, node: usize, head: &mut [u8; HEAD_LEN_MAX]) -> Option<Transmit> {
         let link = &mut self.links[node];
-        if core::mem::take(&mut link.hello_now) {
+        if core::mem::take(&mut link.hello.now) {
             return Some(self.write_hello(node, head));
         }
         if let Some(gone) = link.tell_gone.take() {
@@ -169,7 +169,7 @@ impl Engine {
 
     fn write_hello(&mut self, node: usize, head: &mut [u8; HEAD_LEN_MAX]) -> Transmit {
         let link = &mut self.links[node];
-        let challenge = core::mem::take(&mut link.challenge);
+        let challenge = core::mem::take(&mut link.hello.challenge);
         let peer_session = if challenge != 0 { challenge } else { link.session };
         let asks = challenge != 0 || link.session == 0;
         let header = Header {

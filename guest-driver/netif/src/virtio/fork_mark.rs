@@ -24,7 +24,7 @@ impl ForkMark {
     /// Makes the mark of this process.
     ///
     /// # Errors
-    /// The system's, if it has no memory or no way to leave it out.
+    /// The system's, if it has no memory or cannot leave it out.
     pub fn new() -> io::Result<Self> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a fresh mapping at an address of the kernel's choice.
