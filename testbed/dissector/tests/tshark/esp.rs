@@ -111,6 +111,7 @@ fn handshake(kind: Kind, big: u64, payload_max: u16) -> (Body<'static>, Vec<(&'s
             instance: big,
             payload_max,
             blocks,
+            names: None,
         };
         let fields = [
             ("version", 1),
