@@ -6,7 +6,7 @@ use crate::wire::{Blocks, OVERHEAD_MAX};
 
 /// Smallest MTU that connections can live with, in bytes behind Ethernet's header: that of IPv4.
 pub const MTU_MIN: u16 = 68;
-/// Most packets of a connection that are on their way, or wait for an earlier one, at a time.
+/// Most packets of a connection that are in flight, or wait for an earlier one, at a time.
 pub const PACKETS_MAX: u32 = 1024;
 /// Most bytes that the send buffer or the receive buffer of a connection can hold.
 pub const BUFFER_MAX: u32 = 4 << 20;
@@ -23,8 +23,8 @@ pub struct Config {
     pub ether_type: EtherType,
     /// Most bytes of a frame behind Ethernet's header.
     pub mtu: u16,
-    /// What the engine offers in handshakes.
-    pub offers: Blocks,
+    /// What the engine proposes in handshakes.
+    pub blocks: Blocks,
     /// First and last port that the engine answers a SYN from; without them, it answers from the port that the SYN was for. An authority
     /// has such ports: it gets frames for them whatever other programs listen at.
     pub handshake_ports: Option<(u16, u16)>,
@@ -85,7 +85,7 @@ impl Default for Timing {
 pub struct Limits {
     /// Connections in any state.
     pub connections: usize,
-    /// Half-open connections of one listener; the oldest gives way to a new one.
+    /// Half-open connections of one listener; the oldest is dropped for a new one.
     pub half_open: usize,
     /// Connections of one listener that wait to be accepted, whatever backlog was asked for.
     pub backlog: usize,
@@ -140,7 +140,7 @@ impl Config {
             mac,
             ether_type: EtherType::ESP,
             mtu,
-            offers: Blocks {
+            blocks: Blocks {
                 selective: true,
                 mark: false,
                 check: false,

@@ -6,7 +6,7 @@ pub enum Reason {
     /// Both sides have closed, and all bytes have arrived.
     #[error("both sides have closed")]
     Finished,
-    /// Nobody listens at the port.
+    /// No program listens at the port.
     #[error("connection refused")]
     Refused,
     /// The peer has given the connection up, or does not know it.

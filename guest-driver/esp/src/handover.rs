@@ -1,4 +1,4 @@
-//! A connection on its way from one engine to another.
+//! A connection in transit from one engine to another.
 
 use alloc::vec::Vec;
 
@@ -11,8 +11,8 @@ use crate::{
         congestion::Congestion,
         rtt::{ROUND_TRIP_MAX_NS, Rtt},
         send::{Fate, Fin, Sent},
+        shared::Shared,
     },
-    engine::Shared,
     memory::Purpose,
     wire::Blocks,
 };
@@ -25,7 +25,7 @@ const VERSION: u8 = 1;
 #[error("these bytes are no connection that was handed over")]
 pub struct BadHandover;
 
-/// A connection on its way from one engine to another of the same host: its numbers, and the bytes that were not acknowledged or not
+/// A connection in transit from one engine to another of the same host: its numbers, and the bytes that were not acknowledged or not
 /// read. As bytes, it can go through a socket or a file; they are checked when they are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handover {
@@ -84,16 +84,16 @@ impl Handover {
         let collect = |(first, second): (&[u8], &[u8])| [first, second].concat();
         Self {
             peer: Address {
-                mac: connection.peer,
-                port: connection.peer_port,
+                mac: connection.ends.peer,
+                port: connection.ends.peer_port,
             },
-            local_port: connection.local_port,
-            listened_port: connection.listened_port,
-            moving_from: connection.moving_from,
-            instance: connection.instance,
-            peer_instance: connection.peer_instance,
-            agreed: connection.agreed,
-            peer_payload_max: connection.peer_payload_max,
+            local_port: connection.ends.local_port,
+            listened_port: connection.ends.listened_port,
+            moving_from: connection.ends.moving_from,
+            instance: connection.terms.instance,
+            peer_instance: connection.terms.peer_instance,
+            agreed: connection.terms.blocks,
+            peer_payload_max: connection.terms.peer_payload_max,
             receive_payload_max: receive.payload_max,
             smoothed_ns: rtt.smoothed_ns,
             variation_ns: rtt.variation_ns,
@@ -103,7 +103,7 @@ impl Handover {
             sent: send.sent.iter().map(|sent| (sent.len, sent.push, sent.fin)).collect(),
             fin: send.fin,
             closed_first: connection.flags.closed_first,
-            is_pushed: !send.is_held(),
+            is_pushed: !send.is_waiting_for_more(),
             unsent: collect(send.ring.slices(0, usize::MAX)),
             next: receive.next,
             receive_right: receive.right,
@@ -116,11 +116,11 @@ impl Handover {
     /// Makes `connection` the one that was handed over; false without memory.
     pub(crate) fn fill(&self, connection: &mut Connection, shared: &mut Shared) -> bool {
         let Connection { send, receive, .. } = connection;
-        connection.listened_port = self.listened_port;
-        connection.instance = self.instance;
-        connection.peer_instance = self.peer_instance;
-        connection.agreed = self.agreed;
-        connection.peer_payload_max = self.peer_payload_max;
+        connection.ends.listened_port = self.listened_port;
+        connection.terms.instance = self.instance;
+        connection.terms.peer_instance = self.peer_instance;
+        connection.terms.blocks = self.agreed;
+        connection.terms.peer_payload_max = self.peer_payload_max;
         connection.flags.closed_first = self.closed_first;
         connection.rtt = Rtt {
             smoothed_ns: self.smoothed_ns,
@@ -280,11 +280,8 @@ impl Handover {
             peer_fin: boolean(has_peer_fin)?.then_some(peer_fin),
             unread: reader.take(unread_len)?.into(),
         };
-        if reader.0.is_empty() && handover.is_possible() {
-            Ok(handover)
-        } else {
-            Err(BadHandover)
-        }
+        let is_right = reader.0.is_empty() && handover.is_possible();
+        is_right.then_some(handover).ok_or(BadHandover)
     }
 
     /// Whether an engine could have had this connection.

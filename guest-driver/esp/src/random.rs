@@ -1,4 +1,4 @@
-//! Numbers that nobody can guess who does not know the seed: SplitMix64 (Steele, Lea and Flood 2014). The same seed gives the same run.
+//! Numbers that only those who know the seed can guess: SplitMix64 (Steele, Lea and Flood 2014). A seed always gives one run.
 
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);

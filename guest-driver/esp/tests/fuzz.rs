@@ -34,7 +34,7 @@ struct Live {
 impl Live {
     fn new(check: bool) -> Self {
         let mut config = Config::new(OWN, 1_500);
-        config.offers.check = check;
+        config.blocks.check = check;
         config.limits.bytes = BYTES_MAX;
         config.limits.connections = 64;
         config.limits.half_open = 8;
@@ -125,7 +125,7 @@ impl Live {
             ether_type: EtherType::ESP,
         };
         let mut frame = vec![0; 1_700];
-        let check = self.engine.config().offers.check && !more[10].is_multiple_of(8);
+        let check = self.engine.config().blocks.check && !more[10].is_multiple_of(8);
         let len = emit(&mut frame, &path, &header, &body, check).unwrap_or(60);
         frame.truncate(len);
         frame

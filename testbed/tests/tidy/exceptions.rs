@@ -197,6 +197,8 @@ pub const WIDE_STRUCTS: &[Exception] = &[
     exception("firmware/src/pipeline.rs Pipeline", NOT_YET),
     exception("guest-driver/authority/src/protocol.rs BoardStatus", RECORD),
     exception("guest-driver/authority/src/protocol.rs Opened", RECORD),
+    exception("guest-driver/esp/src/connection/mod.rs Info", RECORD),
+    exception("guest-driver/esp/src/handover.rs Handover", RECORD),
     exception("guest-driver/ofi/src/abi/mod.rs FiDomainAttr", RECORD),
     exception("guest-driver/omx/src/options.rs EndpointOptions", OPTIONS),
     exception("guest-driver/omxd/src/cli.rs Arguments", OPTIONS),

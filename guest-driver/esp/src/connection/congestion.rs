@@ -4,7 +4,7 @@ use crate::PACKETS_MAX;
 
 /// Packets of the window at the start of a connection.
 const INITIAL: u32 = 64;
-/// The window is never smaller: with fewer packets on their way, a loss shows by a time-out only.
+/// The window is never smaller: with fewer packets in flight, a loss shows by a time-out only.
 const MIN: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Congestion {
         }
     }
 
-    /// Acknowledgements showed a loss with so many packets on their way.
+    /// Acknowledgements showed a loss with so many packets in flight.
     pub(crate) fn lost(&mut self, in_flight: u32) {
         self.threshold = (in_flight / 2).max(MIN);
         self.window = self.threshold;

@@ -1,9 +1,16 @@
 //! One connection. Each half has its own state; this is what they have in common.
 
+mod closing;
 pub(crate) mod congestion;
+mod due;
+mod handshake;
+mod packets;
 pub(crate) mod receive;
 pub(crate) mod rtt;
 pub(crate) mod send;
+pub(crate) mod shared;
+mod stream;
+mod transmit;
 
 use alloc::boxed::Box;
 
@@ -125,8 +132,9 @@ pub(crate) struct Tally {
     pub(crate) retransmitted: u64,
 }
 
-#[derive(Debug)]
-pub(crate) struct Connection {
+/// Where the two ends of a connection are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ends {
     pub(crate) peer: MacAddr,
     pub(crate) peer_port: u16,
     pub(crate) local_port: u16,
@@ -134,16 +142,27 @@ pub(crate) struct Connection {
     pub(crate) listened_port: u16,
     /// The port that the connection has moved from, until the peer knows.
     pub(crate) moving_from: Option<u16>,
-    pub(crate) phase: Phase,
-    pub(crate) flags: Flags,
-    pub(crate) events: u8,
+}
+
+/// What the handshake has agreed on.
+#[derive(Debug, Default)]
+pub(crate) struct Terms {
     pub(crate) instance: u64,
     pub(crate) peer_instance: u64,
-    pub(crate) agreed: Blocks,
+    pub(crate) blocks: Blocks,
     /// What the program that connects calls both ends.
     pub(crate) names: Option<Box<Names>>,
     /// Most bytes of a packet that the peer takes.
     pub(crate) peer_payload_max: u16,
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) ends: Ends,
+    pub(crate) terms: Terms,
+    pub(crate) phase: Phase,
+    pub(crate) flags: Flags,
+    pub(crate) events: u8,
     pub(crate) send: SendHalf,
     pub(crate) receive: ReceiveHalf,
     pub(crate) rtt: Rtt,
@@ -162,19 +181,17 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(address: Address, local_port: u16, phase: Phase) -> Self {
         Self {
-            peer: address.mac,
-            peer_port: address.port,
-            local_port,
-            listened_port: 0,
-            moving_from: None,
+            ends: Ends {
+                peer: address.mac,
+                peer_port: address.port,
+                local_port,
+                listened_port: 0,
+                moving_from: None,
+            },
+            terms: Terms::default(),
             phase,
             flags: Flags::default(),
             events: 0,
-            instance: 0,
-            peer_instance: 0,
-            agreed: Blocks::default(),
-            names: None,
-            peer_payload_max: 0,
             send: SendHalf::default(),
             receive: ReceiveHalf::default(),
             rtt: Rtt::default(),
@@ -190,9 +207,9 @@ impl Connection {
     #[inline]
     pub(crate) const fn key(&self) -> Key {
         Key {
-            mac: self.peer,
-            peer_port: self.peer_port,
-            local_port: self.local_port,
+            mac: self.ends.peer,
+            peer_port: self.ends.peer_port,
+            local_port: self.ends.local_port,
         }
     }
 
@@ -220,7 +237,7 @@ impl Connection {
             return false;
         }
         match self.phase {
-            Phase::Open if self.moving_from.is_none() => {
+            Phase::Open if self.ends.moving_from.is_none() => {
                 self.receive.ack_now || self.flags.probe_now || self.send.is_ready()
             }
             Phase::Open | Phase::SynSent | Phase::SynReceived => self.flags.control_now,

@@ -23,7 +23,7 @@ pub(crate) type SpareLists<T> = alloc::vec::Vec<VecDeque<T>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is on its way.
+    /// It is in flight.
     InFlight,
     /// It is to be sent again.
     Lost,
@@ -71,6 +71,26 @@ pub(crate) enum Fin {
     Acknowledged,
 }
 
+/// How many packets have which fate.
+#[derive(Debug, Default)]
+struct Fates {
+    in_flight: u32,
+    lost: u32,
+    selected: u32,
+}
+
+/// What shows that packets are lost, and how long that reduces the window.
+#[derive(Debug, Default)]
+struct Recovery {
+    /// Acknowledgements of the same number in a row.
+    repeated_acks: u8,
+    /// Until this number is acknowledged, the window was reduced for what is lost at present.
+    recover: u32,
+    is_recovering: bool,
+    /// When the latest of the packets that arrived was sent.
+    delivered: Time,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct SendHalf {
     /// Number of the oldest packet that is not acknowledged.
@@ -91,16 +111,8 @@ pub(crate) struct SendHalf {
     pub(crate) limit: u32,
     pub(crate) payload_max: u16,
     pub(crate) congestion: Congestion,
-    in_flight: u32,
-    lost: u32,
-    selected: u32,
-    /// Acknowledgements of the same number in a row.
-    repeated_acks: u8,
-    /// Until this number is acknowledged, the window was reduced for the present losses.
-    recover: u32,
-    is_recovering: bool,
-    /// When the latest of the packets that arrived was sent.
-    delivered: Time,
+    fates: Fates,
+    recovery: Recovery,
     /// Bytes of the first packet that were sent again in pieces.
     piece_at: u16,
 }
@@ -118,7 +130,7 @@ impl SendHalf {
         self.unacknowledged = number;
         self.next = number.wrapping_add(1);
         self.right = self.next;
-        self.recover = number;
+        self.recovery.recover = number;
     }
 
     /// Bytes that the program may still give.
@@ -143,10 +155,10 @@ impl SendHalf {
         self.ring.len() - self.cut as usize
     }
 
-    /// Packets on their way.
+    /// Packets in flight.
     #[inline]
     pub(crate) const fn in_flight(&self) -> u32 {
-        self.in_flight
+        self.fates.in_flight
     }
 
     #[inline]
@@ -166,7 +178,7 @@ impl SendHalf {
 
     /// Whether bytes wait for more of them.
     #[inline]
-    pub(crate) fn is_held(&self) -> bool {
+    pub(crate) fn is_waiting_for_more(&self) -> bool {
         self.uncut() > 0 && !self.is_due()
     }
 
@@ -181,7 +193,7 @@ impl SendHalf {
         is_before(self.next, self.right) && (self.sent.len() as u32) < PACKETS_MAX
     }
 
-    /// Whether bytes wait for the peer's window, with nothing on its way that would bring news of it.
+    /// Whether bytes wait for the peer's window, with nothing in flight that would bring news of it.
     #[inline]
     pub(crate) fn is_stuck(&self) -> bool {
         self.sent.is_empty() && self.is_due() && !self.is_window_open()
@@ -190,10 +202,12 @@ impl SendHalf {
     /// Whether a packet can be sent now.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
-        if self.in_flight >= self.congestion.window {
+        if self.fates.in_flight >= self.congestion.window {
             return false;
         }
-        self.lost > 0 && self.lost_index().is_some() || self.is_due() && self.is_window_open() || self.is_fin_ready()
+        self.fates.lost > 0 && self.lost_index().is_some()
+            || self.is_due() && self.is_window_open()
+            || self.is_fin_ready()
     }
 
     /// The end takes no room at the peer, so the window does not hold it back.
@@ -213,10 +227,10 @@ impl SendHalf {
     /// Decides what to send, and notes it as sent.
     #[inline]
     pub(crate) fn cut(&mut self, now: Time, spare: &mut SpareLists<Sent>) -> Option<Cut> {
-        if self.in_flight >= self.congestion.window {
+        if self.fates.in_flight >= self.congestion.window {
             return None;
         }
-        if self.lost > 0
+        if self.fates.lost > 0
             && let Some(index) = self.lost_index()
         {
             return Some(self.repeat(index, now));
@@ -258,7 +272,7 @@ impl SendHalf {
         });
         self.cut += len as u32;
         self.next = self.next.wrapping_add(1);
-        self.in_flight += 1;
+        self.fates.in_flight += 1;
         if !is_data {
             self.fin = Fin::Sent;
         }
@@ -291,8 +305,8 @@ impl SendHalf {
             self.piece_at = 0;
         }
         sent.fate = Fate::InFlight;
-        self.lost -= 1;
-        self.in_flight += 1;
+        self.fates.lost -= 1;
+        self.fates.in_flight += 1;
         cut
     }
 
@@ -312,7 +326,7 @@ impl SendHalf {
         if is_before(self.next, number) {
             return None;
         }
-        let was_limited = self.in_flight * 2 >= self.congestion.window;
+        let was_limited = self.fates.in_flight * 2 >= self.congestion.window;
         let mut bytes = 0;
         while self.unacknowledged != number {
             let Some(sent) = self.sent.pop_front() else {
@@ -323,7 +337,7 @@ impl SendHalf {
             self.unacknowledged = self.unacknowledged.wrapping_add(1);
             bytes += usize::from(sent.len);
             self.arrived(&sent, now, &mut done);
-            self.selected -= u32::from(sent.fate == Fate::Selected);
+            self.fates.selected -= u32::from(sent.fate == Fate::Selected);
             done.is_fin |= sent.fin;
             done.packets += 1;
         }
@@ -337,12 +351,12 @@ impl SendHalf {
     }
 
     fn progress(&mut self, packets: u32, was_limited: bool, spare: &mut SpareLists<Sent>) {
-        self.repeated_acks = 0;
+        self.recovery.repeated_acks = 0;
         self.piece_at = 0;
-        if self.is_recovering && !is_before(self.unacknowledged, self.recover) {
-            self.is_recovering = false;
+        if self.recovery.is_recovering && !is_before(self.unacknowledged, self.recovery.recover) {
+            self.recovery.is_recovering = false;
         }
-        if !self.is_recovering && was_limited {
+        if !self.recovery.is_recovering && was_limited {
             self.congestion.acknowledged(packets);
         }
         if self.sent.is_empty() && self.sent.capacity() > KEPT_CAPACITY {
@@ -354,13 +368,13 @@ impl SendHalf {
     #[inline]
     fn arrived(&mut self, sent: &Sent, now: Time, done: &mut Acknowledged) {
         match sent.fate {
-            Fate::InFlight => self.in_flight -= 1,
-            Fate::Lost => self.lost -= 1,
+            Fate::InFlight => self.fates.in_flight -= 1,
+            Fate::Lost => self.fates.lost -= 1,
             Fate::Selected => return,
         }
-        // Of a packet that was sent twice, nobody knows which of them arrived (Karn).
+        // Of a packet that was sent twice, it is not known which of them arrived (Karn).
         if !sent.is_repeated {
-            self.delivered = self.delivered.max(sent.sent_at);
+            self.recovery.delivered = self.recovery.delivered.max(sent.sent_at);
             done.sample_ns = Some(now.nanos_since(sent.sent_at));
         }
     }
@@ -376,7 +390,7 @@ impl SendHalf {
         for (first, end) in ranges.as_slice() {
             let from = first.wrapping_sub(self.unacknowledged) as usize;
             let to = end.wrapping_sub(self.unacknowledged) as usize;
-            // A range that is not about packets on their way is old, or a lie.
+            // A range that is not about packets in flight is old, or a lie.
             if from >= to || to > self.sent.len() {
                 continue;
             }
@@ -385,7 +399,7 @@ impl SendHalf {
                 if sent.fate != Fate::Selected {
                     self.arrived(&sent, now, done);
                     self.sent[index].fate = Fate::Selected;
-                    self.selected += 1;
+                    self.fates.selected += 1;
                 }
             }
         }
@@ -393,18 +407,18 @@ impl SendHalf {
 
     /// An acknowledgement of a number that was acknowledged before.
     pub(crate) fn repeated_ack(&mut self) {
-        self.repeated_acks = self.repeated_acks.saturating_add(1);
+        self.recovery.repeated_acks = self.recovery.repeated_acks.saturating_add(1);
     }
 
     /// Finds packets that are lost, since later ones have arrived.
-    pub(crate) fn find_losses(&mut self, rtt: &Rtt, counters: &mut Counters) {
-        let before = self.lost;
-        let in_flight = self.in_flight;
-        if u32::from(self.repeated_acks) == LATER_PACKETS && self.selected == 0 {
+    pub(crate) fn find_lost(&mut self, rtt: &Rtt, counters: &mut Counters) {
+        let before = self.fates.lost;
+        let in_flight = self.fates.in_flight;
+        if u32::from(self.recovery.repeated_acks) == LATER_PACKETS && self.fates.selected == 0 {
             self.lose(0);
         }
         let tolerance_ns = rtt.smoothed_ns / 4;
-        let mut later = self.selected;
+        let mut later = self.fates.selected;
         for index in 0..self.sent.len() {
             if later == 0 {
                 break;
@@ -414,18 +428,18 @@ impl SendHalf {
                 Fate::Selected => later -= 1,
                 Fate::Lost => {}
                 Fate::InFlight => {
-                    let is_late = sent.sent_at.plus_nanos(tolerance_ns) < self.delivered;
+                    let is_late = sent.sent_at.plus_nanos(tolerance_ns) < self.recovery.delivered;
                     if is_late || later >= LATER_PACKETS && !sent.is_repeated {
                         self.lose(index);
                     }
                 }
             }
         }
-        if self.lost > before {
+        if self.fates.lost > before {
             counters.count(Counter::FastRetransmits);
-            if !self.is_recovering {
-                self.is_recovering = true;
-                self.recover = self.next;
+            if !self.recovery.is_recovering {
+                self.recovery.is_recovering = true;
+                self.recovery.recover = self.next;
                 self.congestion.lost(in_flight);
             }
         }
@@ -436,16 +450,16 @@ impl SendHalf {
             && sent.fate == Fate::InFlight
         {
             sent.fate = Fate::Lost;
-            self.in_flight -= 1;
-            self.lost += 1;
+            self.fates.in_flight -= 1;
+            self.fates.lost += 1;
         }
     }
 
-    /// Nothing came back in time: all that is on its way counts as lost. When it happens again, also what the peer has selected, since it
+    /// Nothing came back in time: all that is in flight counts as lost. When it happens again, also what the peer has selected, since it
     /// may have forgotten it.
     pub(crate) fn timed_out(&mut self, is_again: bool) {
         if !self.sent.is_empty() {
-            self.congestion.timed_out(self.in_flight + self.lost);
+            self.congestion.timed_out(self.fates.in_flight + self.fates.lost);
         }
         for sent in &mut self.sent {
             if sent.fate == Fate::InFlight || is_again {
@@ -454,22 +468,23 @@ impl SendHalf {
         }
         self.recount();
         self.piece_at = 0;
-        self.repeated_acks = 0;
-        self.is_recovering = true;
-        self.recover = self.next;
+        self.recovery.repeated_acks = 0;
+        self.recovery.is_recovering = true;
+        self.recovery.recover = self.next;
     }
 
     fn recount(&mut self) {
         let count = |fate| self.sent.iter().filter(|sent| sent.fate == fate).count() as u32;
-        (self.in_flight, self.lost, self.selected) = (count(Fate::InFlight), count(Fate::Lost), count(Fate::Selected));
+        (self.fates.in_flight, self.fates.lost, self.fates.selected) =
+            (count(Fate::InFlight), count(Fate::Lost), count(Fate::Selected));
     }
 
     /// Takes packets over from another engine: all count as lost, until the peer says what it has.
     pub(crate) fn restore(&mut self, sent: impl Iterator<Item = Sent>) {
         self.sent = sent.collect();
         self.recount();
-        self.recover = self.next;
-        self.is_recovering = true;
+        self.recovery.recover = self.next;
+        self.recovery.is_recovering = true;
     }
 
     /// Forgets all.

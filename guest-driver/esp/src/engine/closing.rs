@@ -2,10 +2,10 @@
 
 use ether::Time;
 
-use super::{Answer, ConnectionId, Engine, Shared};
+use super::{Answer, Engine};
 use crate::{
-    Counter, Error, Reason,
-    connection::{Connection, Due, Phase, send::Fin},
+    ConnectionId, Counter, Error, Reason,
+    connection::{Due, Phase},
     event,
     wire::{Body, Header, ResetCode},
 };
@@ -65,9 +65,9 @@ impl Engine {
             let header = Header {
                 number: connection.send.next,
                 ack: Some(connection.receive.next),
-                ..Header::new(connection.local_port, connection.peer_port)
+                ..Header::new(connection.ends.local_port, connection.ends.peer_port)
             };
-            let to = connection.peer;
+            let to = connection.ends.peer;
             self.shared.counters.count(Counter::ResetsSent);
             self.answer(Answer {
                 to,
@@ -116,30 +116,5 @@ impl Engine {
     pub(super) fn is_phase(&self, id: ConnectionId, is: impl FnOnce(Phase) -> bool) -> bool {
         let connection = self.slots.get(id.slot);
         connection.is_some_and(|connection| self.slots.id(id.slot) == id && is(connection.phase))
-    }
-}
-
-impl Connection {
-    /// It is over: what was not sent is forgotten; what can be read stays.
-    pub(super) fn end(&mut self, reason: Reason, shared: &mut Shared) {
-        if self.phase != Phase::TimeWait {
-            self.events |= event::CLOSED;
-        }
-        self.phase = Phase::Closed(reason);
-        self.due = Due::NEVER;
-        self.moving_from = None;
-        self.send.clear(&mut shared.memory, &mut shared.sent_lists);
-        self.receive.clear_parked(&mut shared.memory, &mut shared.parked_lists);
-    }
-
-    /// Gives all memory back.
-    pub(super) fn clear(&mut self, shared: &mut Shared) {
-        self.send.clear(&mut shared.memory, &mut shared.sent_lists);
-        self.receive.clear(&mut shared.memory, &mut shared.parked_lists);
-    }
-
-    /// Whether both streams have ended.
-    pub(super) fn is_finished(&self) -> bool {
-        self.phase == Phase::Open && self.send.fin == Fin::Acknowledged && self.receive.is_finished()
     }
 }

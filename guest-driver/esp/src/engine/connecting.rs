@@ -4,12 +4,12 @@ use alloc::boxed::Box;
 
 use ether::Time;
 
-use super::{Address, ConnectionId, Engine};
+use super::Engine;
 use crate::{
-    BUFFER_MAX, Counter, Error,
+    Address, BUFFER_MAX, ConnectionId, Counter, Error,
     connection::{Connection, Phase},
     table::Key,
-    wire::{Blocks, Names},
+    wire::Names,
 };
 
 /// What a program may ask of one connection.
@@ -47,11 +47,11 @@ impl Engine {
             local_port,
         })?;
         let mut connection = Connection::new(peer, local_port, Phase::SynSent);
-        connection.listened_port = peer.port;
-        connection.instance = self.shared.random.next();
+        connection.ends.listened_port = peer.port;
+        connection.terms.instance = self.shared.random.next();
         connection.send.start(self.shared.random.next() as u32);
         self.set_options(&mut connection, &options);
-        connection.names = options.names.map(Box::new);
+        connection.terms.names = options.names.map(Box::new);
         connection.flags.control_now = true;
         connection.waiting_since = Some(now);
         self.shared.counters.count(Counter::Connects);
@@ -121,17 +121,5 @@ impl Engine {
         }
         self.settle(id.slot, now);
         Ok(())
-    }
-}
-
-impl Connection {
-    /// The peer's side of the handshake.
-    pub(super) fn learn(&mut self, instance: u64, payload_max: u16, theirs: Blocks, ours: Blocks, own_max: u16) {
-        self.peer_instance = instance;
-        self.peer_payload_max = payload_max;
-        self.send.payload_max = payload_max.min(own_max);
-        self.agreed = ours.both(theirs);
-        // Either side may ask for check sequences.
-        self.agreed.check = ours.check || theirs.check;
     }
 }

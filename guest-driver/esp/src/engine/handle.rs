@@ -2,17 +2,13 @@
 
 use ether::Time;
 
-use super::{Answer, ConnectionId, Engine, Shared};
+use super::{Answer, Engine};
 use crate::{
-    Counter, Reason,
-    connection::{
-        Connection, Phase,
-        receive::{Reader, Taken},
-        send::Fin,
-    },
+    ConnectionId, Counter, Reason,
+    connection::{Phase, receive::Reader},
     event,
     table::Key,
-    wire::{Body, Frame, Header, Kind, Moved, ResetCode, WireError},
+    wire::{Body, Frame, Header, Kind, ResetCode, WireError},
 };
 
 /// So often *moved* is sent again before a reset counts.
@@ -119,7 +115,7 @@ impl Engine {
         if connection.phase != Phase::Open || matches!(frame.kind, Kind::Syn | Kind::SynAck | Kind::Reset) {
             return self.handle_special(slot, frame, now);
         }
-        let body = frame.body(connection.agreed.check).map_err(of_wire)?;
+        let body = frame.body(connection.terms.blocks.check).map_err(of_wire)?;
         let reader = match reader.take() {
             Some((of, own)) if of == slot => {
                 let mut own = Some(own);
@@ -149,7 +145,7 @@ impl Engine {
         if connection.is_finished() {
             self.finished(slot, now);
         } else if connection.flags.is_orphan && !connection.receive.ring.is_empty() {
-            // Nobody will read it.
+            // No program will read it.
             self.abort_slot(slot);
         }
     }
@@ -202,7 +198,7 @@ impl Engine {
             .ack
             .is_some_and(|ack| ack.wrapping_sub(send.unacknowledged) <= send.next.wrapping_sub(send.unacknowledged));
         // Where the peer moves, too, it may not be attached yet at the port that it is asked at.
-        let is_early = connection.moving_from.is_some() && connection.rtt.backoff < MOVED_REPEATS_MIN;
+        let is_early = connection.ends.moving_from.is_some() && connection.rtt.backoff < MOVED_REPEATS_MIN;
         if !is_of_connection || is_early || connection.phase == Phase::TimeWait {
             return Err(Counter::DropBadReset);
         }
@@ -254,108 +250,5 @@ pub(super) fn of_wire(error: WireError) -> Counter {
     match error {
         WireError::Check => Counter::DropCheck,
         _ => Counter::DropMalformed,
-    }
-}
-
-impl Connection {
-    /// Takes a packet of an open connection, and returns how many bytes became readable.
-    #[inline]
-    fn handle(
-        &mut self,
-        shared: &mut Shared,
-        frame: &Frame<'_>,
-        body: &Body<'_>,
-        now: Time,
-        reader: &mut Option<Reader<'_>>,
-    ) -> Result<usize, Counter> {
-        if let Body::Moved(Moved { instance, .. }) = body
-            && *instance != self.peer_instance
-        {
-            return Err(Counter::DropBadInstance);
-        }
-        let was_finished = self.receive.is_finished();
-        if let Some(ack) = frame.header.ack {
-            self.acknowledged(shared, ack, &frame.header, body, now)?;
-        }
-        self.heard = now;
-        self.tally.packets_received += 1;
-        let number = frame.header.number;
-        let Shared { memory, counters, .. } = shared;
-        let lists = &mut shared.parked_lists;
-        let filled_before = reader.as_ref().map_or(0, |reader| reader.filled);
-        let taken = match body {
-            Body::Data(payload) => self.receive.data(number, payload, reader, memory, counters, lists),
-            Body::Piece(piece) => self.receive.piece(number, piece, memory, counters, lists),
-            Body::Fin => self.receive.fin(number, counters),
-            Body::Probe | Body::Moved(_) => {
-                self.receive.ack_now = true;
-                Taken::Nothing
-            }
-            _ => Taken::Nothing,
-        };
-        if self.receive.is_finished() && !was_finished {
-            self.events |= event::PEER_FINISHED;
-        }
-        match taken {
-            Taken::Dropped(counter) => Err(counter),
-            Taken::Nothing => Ok(0),
-            Taken::Readable(len) => {
-                let direct = reader.as_ref().map_or(0, |reader| reader.filled) - filled_before;
-                if len > direct {
-                    self.events |= event::READABLE;
-                }
-                Ok(len)
-            }
-        }
-    }
-
-    /// Takes what a packet acknowledges.
-    #[inline]
-    fn acknowledged(
-        &mut self,
-        shared: &mut Shared,
-        ack: u32,
-        header: &Header,
-        body: &Body<'_>,
-        now: Time,
-    ) -> Result<(), Counter> {
-        let old = self.send.unacknowledged;
-        let done = self
-            .send
-            .acknowledge(ack, now, &mut shared.memory, &mut shared.sent_lists);
-        let mut done = done.ok_or(Counter::DropBadAck)?;
-        if let Some(window) = header.window {
-            self.send.open(ack, window);
-        }
-        if let Body::Ack(ranges) = body {
-            if !ranges.is_empty() && self.agreed.selective {
-                self.send.select(ranges, now, &mut done);
-            } else if ack == old && self.send.in_flight() > 0 && ranges.is_empty() {
-                self.send.repeated_ack();
-            }
-            self.send.find_losses(&self.rtt, &mut shared.counters);
-        }
-        if let Some(sample_ns) = done.sample_ns {
-            self.rtt.measured(sample_ns);
-        }
-        if done.packets > 0 || self.send.sent.is_empty() {
-            // The peer is there, and what waits now waits anew.
-            self.waiting_since = None;
-            self.due.retransmit = Time::MAX;
-            if done.packets > 0 {
-                self.rtt.backoff = 0;
-            }
-        }
-        if done.is_fin {
-            self.send.fin = Fin::Acknowledged;
-        }
-        if self.moving_from.take().is_some() {
-            self.settled();
-        }
-        if self.flags.wants_room && self.send.space() >= self.send.limit as usize / 3 {
-            self.flags.wants_room = false;
-            self.events |= event::WRITABLE;
-        }
-        Ok(())
     }
 }

@@ -4,13 +4,13 @@ use alloc::boxed::Box;
 
 use ether::Time;
 
-use super::{Address, Engine, handle::of_wire};
+use super::{Engine, handle::of_wire};
 use crate::{
-    Counter,
+    Address, Counter,
     connection::{Connection, Phase},
     event,
     table::Key,
-    wire::{Body, Frame, Kind, ResetCode, Syn, SynAck},
+    wire::{Body, Frame, ResetCode, Syn, SynAck},
 };
 
 fn syn_of(frame: &Frame<'_>) -> Result<Syn, Counter> {
@@ -50,7 +50,7 @@ impl Engine {
         let Some(connection) = self.slots.get_mut(slot) else {
             return Err(Counter::DropUnknown);
         };
-        if connection.peer_instance == syn.instance {
+        if connection.terms.peer_instance == syn.instance {
             self.shared.counters.count(Counter::Duplicates);
             connection.flags.control_now = true;
             self.settle(slot, now);
@@ -89,9 +89,9 @@ impl Engine {
         };
         let local_port = self.port_for(from, port).ok_or(Counter::DropNoConnection)?;
         let mut connection = Connection::new(from, local_port, Phase::SynReceived);
-        connection.listened_port = port;
+        connection.ends.listened_port = port;
         connection.flags.is_incoming = true;
-        connection.instance = self.shared.random.next();
+        connection.terms.instance = self.shared.random.next();
         connection.send.start(self.shared.random.next() as u32);
         self.set_options(&mut connection, &super::Options::default());
         if hold {
@@ -135,10 +135,10 @@ impl Engine {
             syn.instance,
             syn.payload_max,
             syn.blocks,
-            config.offers,
+            config.blocks,
             config.payload_max(),
         );
-        connection.names = syn.names.map(Box::new);
+        connection.terms.names = syn.names.map(Box::new);
         connection.receive.start(frame.header.number.wrapping_add(1));
         connection
             .send
@@ -152,7 +152,7 @@ impl Engine {
         let Some(connection) = self.slots.get_mut(slot) else {
             return Err(Counter::DropUnknown);
         };
-        let is_same = connection.peer_instance == syn.instance;
+        let is_same = connection.terms.peer_instance == syn.instance;
         match connection.phase {
             Phase::SynSent => {
                 // Both have begun at the same time.
@@ -191,10 +191,10 @@ impl Engine {
         let Some(connection) = self.slots.get_mut(slot) else {
             return Err(Counter::DropUnknown);
         };
-        if syn_ack.peer_instance != connection.instance {
+        if syn_ack.peer_instance != connection.terms.instance {
             return Err(Counter::DropBadInstance);
         }
-        let is_same = syn_ack.instance == connection.peer_instance;
+        let is_same = syn_ack.instance == connection.terms.peer_instance;
         match connection.phase {
             Phase::SynSent => self.connected(slot, frame, &syn_ack, now),
             _ if !is_same => Err(Counter::DropBadInstance),
@@ -226,7 +226,7 @@ impl Engine {
             self.refuse(frame, ResetCode::Unknown);
             return Err(Counter::DropUnknown);
         };
-        if connection.phase != Phase::SynSent || connection.instance != syn_ack.peer_instance {
+        if connection.phase != Phase::SynSent || connection.terms.instance != syn_ack.peer_instance {
             self.refuse(frame, ResetCode::Unknown);
             return Err(Counter::DropBadInstance);
         }
@@ -256,8 +256,8 @@ impl Engine {
         let Some(connection) = self.slots.get_mut(slot) else {
             return Err(Counter::DropUnknown);
         };
-        let (offers, own_max) = (shared.config.offers, shared.config.payload_max());
-        connection.learn(syn_ack.instance, syn_ack.payload_max, syn_ack.blocks, offers, own_max);
+        let (ours, own_max) = (shared.config.blocks, shared.config.payload_max());
+        connection.learn(syn_ack.instance, syn_ack.payload_max, syn_ack.blocks, ours, own_max);
         connection.receive.start(frame.header.number.wrapping_add(1));
         connection.receive.ack_now = true;
         connection.open_now(frame, now);
@@ -272,14 +272,14 @@ impl Engine {
             return Err(Counter::DropUnknown);
         };
         // Its body is checked before anything becomes of the connection.
-        frame.body(connection.agreed.check).map_err(of_wire)?;
+        frame.body(connection.terms.blocks.check).map_err(of_wire)?;
         if frame.header.ack != Some(connection.send.next) {
             self.refuse(frame, ResetCode::Unknown);
             return Err(Counter::DropBadAck);
         }
         let mut alias = connection.key();
-        alias.local_port = connection.listened_port;
-        let (port, is_incoming) = (connection.listened_port, connection.flags.is_incoming);
+        alias.local_port = connection.ends.listened_port;
+        let (port, is_incoming) = (connection.ends.listened_port, connection.flags.is_incoming);
         if is_incoming {
             let listener = self.listeners.get(port).ok_or(Counter::DropUnknown)?;
             if listener.complete.len() >= listener.options.backlog {
@@ -318,25 +318,8 @@ impl Engine {
         self.table.remove(&old, slot);
         self.table.insert(new, slot);
         if let Some(connection) = self.slots.get_mut(slot) {
-            connection.peer_port = peer_port;
+            connection.ends.peer_port = peer_port;
         }
         Ok(())
-    }
-}
-
-impl Connection {
-    /// The handshake is complete with this frame, whose acknowledgement is of the SYN.
-    fn open_now(&mut self, frame: &Frame<'_>, now: Time) {
-        self.phase = Phase::Open;
-        self.flags.control_now = false;
-        self.send.unacknowledged = self.send.next;
-        self.send.open(self.send.next, frame.header.window.unwrap_or(0));
-        self.waiting_since = None;
-        self.due.retransmit = Time::MAX;
-        self.rtt.backoff = 0;
-        self.heard = now;
-        if !self.flags.is_control_repeated && frame.kind != Kind::Moved {
-            self.rtt.measured(now.nanos_since(self.control_sent_at));
-        }
     }
 }

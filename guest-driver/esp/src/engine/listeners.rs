@@ -2,8 +2,8 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::{ConnectionId, Engine};
-use crate::{Error, Event};
+use super::Engine;
+use crate::{ConnectionId, Error, Event};
 
 /// How a listener takes connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

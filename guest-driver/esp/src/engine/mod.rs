@@ -19,15 +19,11 @@ use alloc::collections::VecDeque;
 
 use ether::{MacAddr, Time};
 
-pub use self::{connecting::Options, handle::Handled, listeners::ListenOptions, slots::ConnectionId};
+pub use self::{connecting::Options, handle::Handled, listeners::ListenOptions};
 use self::{listeners::Listeners, slots::Slots};
 use crate::{
-    Config, ConfigError, Counter, Counters, Error, Event, Info, Reason,
-    connection::{
-        Connection, Phase,
-        receive::Parked,
-        send::{Sent, SpareLists},
-    },
+    Address, Config, ConfigError, ConnectionId, Counter, Counters, Error, Event, Info, Reason,
+    connection::{Connection, Phase, send::SpareLists, shared::Shared},
     event,
     memory::Memory,
     random::Random,
@@ -36,15 +32,6 @@ use crate::{
     wire::{Body, Header, Names},
 };
 
-/// One end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Address {
-    /// The Ethernet address.
-    pub mac: MacAddr,
-    /// The port.
-    pub port: u16,
-}
-
 /// A frame that belongs to no connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
@@ -52,17 +39,6 @@ pub(crate) struct Answer {
     header: Header,
     body: Body<'static>,
     check: bool,
-}
-
-/// What connections share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) config: Config,
-    pub(crate) memory: Memory,
-    pub(crate) counters: Counters,
-    pub(crate) random: Random,
-    pub(crate) sent_lists: SpareLists<Sent>,
-    pub(crate) parked_lists: SpareLists<Parked>,
 }
 
 /// The protocol of the connections of one Ethernet port.
@@ -76,7 +52,7 @@ pub(crate) struct Shared {
 /// - and, after any of these, [`poll_transmit`](Self::poll_transmit) until it has nothing more or the port is full, and
 ///   [`poll_event`](Self::poll_event).
 ///
-/// Times never go backwards. The same seed and calls give the same frames and events. Nothing is allocated per packet once buffers have
+/// Times never go backwards. Equal seeds and calls give equal frames and events. Nothing is allocated per packet once buffers have
 /// grown to what the connections need.
 #[derive(Debug)]
 pub struct Engine {
@@ -175,13 +151,13 @@ impl Engine {
                 _ => None,
             },
             peer: Address {
-                mac: connection.peer,
-                port: connection.peer_port,
+                mac: connection.ends.peer,
+                port: connection.ends.peer_port,
             },
-            local_port: connection.local_port,
-            listened_port: connection.listened_port,
+            local_port: connection.ends.local_port,
+            listened_port: connection.ends.listened_port,
             is_frozen: connection.flags.is_frozen,
-            is_moving: connection.moving_from.is_some(),
+            is_moving: connection.ends.moving_from.is_some(),
             unread: connection.receive.ring.len(),
             unsent: send.uncut(),
             unacknowledged: send.cut as usize,
@@ -207,7 +183,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Unknown`] if there is none of this name.
     pub fn names(&self, id: ConnectionId) -> Result<Option<Names>, Error> {
-        Ok(self.connection(id)?.names.as_deref().copied())
+        Ok(self.connection(id)?.terms.names.as_deref().copied())
     }
 
     /// Takes the next event.
@@ -282,7 +258,7 @@ impl Engine {
         let slots: alloc::vec::Vec<u32> = self.slots.iter().collect();
         for slot in slots {
             if let Some(connection) = self.slots.get_mut(slot) {
-                connection.send.payload_max = connection.peer_payload_max.min(self.shared.config.payload_max());
+                connection.send.payload_max = connection.terms.peer_payload_max.min(self.shared.config.payload_max());
             }
             self.settle(slot, now);
         }
@@ -358,9 +334,9 @@ impl Engine {
         if core::mem::take(&mut connection.flags.is_known) {
             self.table.remove(&key, slot);
         }
-        key.local_port = connection.listened_port;
+        key.local_port = connection.ends.listened_port;
         self.syns.remove(&key, slot);
-        let (port, is_incoming) = (connection.listened_port, connection.flags.is_incoming);
+        let (port, is_incoming) = (connection.ends.listened_port, connection.flags.is_incoming);
         if is_incoming {
             self.listeners.remove_slot(port, slot);
         }
@@ -379,7 +355,7 @@ impl Engine {
             return;
         };
         connection.end(reason, &mut self.shared);
-        // Nobody has taken it from its listener, so nobody needs to be told.
+        // The program has not taken it from its listener, so it needs no event.
         connection.flags.is_orphan |= core::mem::take(&mut connection.flags.is_incoming);
     }
 

@@ -2,9 +2,9 @@
 
 use ether::Time;
 
-use super::{Answer, ConnectionId, Engine, Options, handle::of_wire};
+use super::{Answer, Engine, Options, handle::of_wire};
 use crate::{
-    Counter, Error, Handover,
+    ConnectionId, Counter, Error, Handover,
     connection::{Connection, Due, Phase},
     event,
     table::Key,
@@ -76,7 +76,7 @@ impl Engine {
     }
 
     /// Takes up a connection at a port of this engine. The peer is told where it lives until it answers there
-    /// ([`crate::Event::Settled`] follows); nothing else is sent before. At the port where it was, nobody has to be told.
+    /// ([`crate::Event::Settled`] follows); nothing else is sent before. At the port where it was, the peer need not be told.
     ///
     /// # Errors
     /// [`Error::InUse`] if there is such a connection, [`Error::Limit`] if there are as many connections or bytes as may be,
@@ -103,14 +103,14 @@ impl Engine {
             connection.clear(&mut self.shared);
             return Err(Error::Limit);
         }
-        connection.send.payload_max = connection.peer_payload_max.min(self.shared.config.payload_max());
+        connection.send.payload_max = connection.terms.peer_payload_max.min(self.shared.config.payload_max());
         connection.receive.payload_max = handover.receive_payload_max;
         if local_port != old_port {
-            connection.moving_from = Some(handover.moving_from.unwrap_or(old_port));
+            connection.ends.moving_from = Some(handover.moving_from.unwrap_or(old_port));
             connection.flags.control_now = true;
             connection.waiting_since = Some(now);
         } else {
-            connection.moving_from = handover.moving_from;
+            connection.ends.moving_from = handover.moving_from;
             connection.flags.control_now = handover.moving_from.is_some();
             connection.receive.ack_now = true;
             connection.events |= event::SETTLED;
@@ -148,7 +148,7 @@ impl Engine {
             connection.waiting_since = None;
             connection.heard = now;
             match connection.phase {
-                Phase::Open if connection.moving_from.is_none() => {
+                Phase::Open if connection.ends.moving_from.is_none() => {
                     // What came meanwhile was dropped: the peer hears at once what is missing.
                     connection.receive.ack_now = true;
                 }
@@ -175,17 +175,17 @@ impl Engine {
         // as it is attached; to name its port before would only have it refused there.
         if frame.kind == Kind::Moved {
             let answer = Answer {
-                to: connection.peer,
+                to: connection.ends.peer,
                 header: Header {
                     number: connection.send.next,
                     window: Some(0),
-                    ..Header::new(local_port, connection.peer_port)
+                    ..Header::new(local_port, connection.ends.peer_port)
                 },
                 body: Body::Moved(Moved {
-                    old_port: connection.local_port,
-                    instance: connection.instance,
+                    old_port: connection.ends.local_port,
+                    instance: connection.terms.instance,
                 }),
-                check: connection.agreed.check,
+                check: connection.terms.blocks.check,
             };
             self.shared.counters.count(Counter::Forwarded);
             self.answer(answer);
@@ -209,7 +209,7 @@ impl Engine {
             self.refuse(frame, crate::wire::ResetCode::Unknown);
             return Err(Counter::DropUnknown);
         };
-        if connection.peer_instance != moved.instance {
+        if connection.terms.peer_instance != moved.instance {
             return Err(Counter::DropBadInstance);
         }
         if connection.flags.is_frozen {
@@ -218,22 +218,11 @@ impl Engine {
         if connection.phase == Phase::SynSent {
             return Err(Counter::DropBadState);
         }
-        frame.body(connection.agreed.check).map_err(of_wire)?;
+        frame.body(connection.terms.blocks.check).map_err(of_wire)?;
         self.rename(slot, frame.header.source_port)?;
         self.shared.counters.count(Counter::PeersMoved);
         let result = self.handle_known(slot, frame, now, &mut None);
         self.settle(slot, now);
         result
-    }
-}
-
-impl Connection {
-    /// The peer knows the port.
-    pub(super) fn settled(&mut self) {
-        self.flags.control_now = false;
-        self.due.retransmit = Time::MAX;
-        self.waiting_since = None;
-        self.rtt.backoff = 0;
-        self.events |= event::SETTLED;
     }
 }

@@ -2,22 +2,7 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
-use crate::connection::Connection;
-
-/// Names a connection of an engine until [`crate::Engine::close`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId {
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
-}
-
-impl ConnectionId {
-    /// A small number that no other connection of the engine has at the same time: an index for tables of the owner.
-    #[inline]
-    pub const fn index(self) -> usize {
-        self.slot as usize
-    }
-}
+use crate::{ConnectionId, connection::Connection};
 
 #[derive(Debug, Default)]
 pub(super) struct Slots {

@@ -2,40 +2,8 @@
 
 use ether::Time;
 
-use super::{ConnectionId, Engine};
-use crate::{
-    Counter, Error, Reason,
-    connection::{Connection, Phase, send::Fin},
-    event,
-};
-
-impl Connection {
-    /// Why nothing can be sent any more, if so.
-    fn check_send(&self) -> Result<(), Error> {
-        if self.flags.is_frozen {
-            return Err(Error::Frozen);
-        }
-        match self.phase {
-            Phase::Closed(reason) => Err(Error::Ended(reason)),
-            Phase::TimeWait => Err(Error::Shutdown),
-            Phase::Away(_) => Err(Error::Unknown),
-            _ if self.send.fin != Fin::No => Err(Error::Shutdown),
-            Phase::SynSent | Phase::SynReceived => Err(Error::NotConnected),
-            Phase::Open => Ok(()),
-        }
-    }
-
-    /// What a reader gets when no byte is there.
-    fn end_of_bytes(&self) -> Result<usize, Error> {
-        match self.phase {
-            Phase::SynSent | Phase::SynReceived => Err(Error::NotConnected),
-            Phase::Closed(Reason::Finished) | Phase::TimeWait => Ok(0),
-            _ if self.receive.is_finished() => Ok(0),
-            Phase::Closed(reason) => Err(Error::Ended(reason)),
-            _ => Err(Error::WouldBlock),
-        }
-    }
-}
+use super::Engine;
+use crate::{ConnectionId, Counter, Error, connection::Phase, event};
 
 impl Engine {
     /// Takes bytes to be sent, as many as there is room for, and returns how many. With `push` the last of them go at once; without, less
@@ -218,16 +186,6 @@ impl Engine {
         self.shared.counters.add(Counter::BytesReceived, len as u64);
         if let Some(connection) = self.slots.get_mut(slot) {
             connection.tally.bytes_received += len as u64;
-        }
-    }
-}
-
-impl Connection {
-    /// Ends the own stream behind what is there.
-    pub(super) fn finish(&mut self) {
-        if self.send.fin == Fin::No {
-            self.send.fin = Fin::Wanted;
-            self.flags.closed_first = !self.receive.is_finished();
         }
     }
 }

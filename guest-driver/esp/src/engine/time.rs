@@ -4,8 +4,8 @@ use ether::Time;
 
 use super::Engine;
 use crate::{
-    Counter, Counters, Reason, Timing,
-    connection::{Connection, Due, Phase},
+    Counter, Reason,
+    connection::{Due, Phase},
 };
 
 impl Engine {
@@ -116,7 +116,7 @@ impl Engine {
         }
         connection.rtt.backoff = connection.rtt.backoff.saturating_add(1);
         connection.due.retransmit = Time::MAX;
-        if is_handshake || connection.moving_from.is_some() {
+        if is_handshake || connection.ends.moving_from.is_some() {
             connection.flags.control_now = true;
             connection.due.retransmit = now.plus_nanos(connection.rtt.timeout_ns(timing));
         } else if connection.send.sent.is_empty() {
@@ -124,51 +124,6 @@ impl Engine {
         } else {
             self.shared.counters.count(Counter::Timeouts);
             connection.send.timed_out(connection.rtt.backoff > 1);
-        }
-    }
-}
-
-impl Connection {
-    /// Brings the deadlines up to date.
-    #[inline]
-    pub(super) fn set_due(&mut self, now: Time, timing: &Timing, counters: &mut Counters) {
-        if self.flags.is_frozen {
-            self.due = Due::NEVER;
-            return;
-        }
-        if self.phase != Phase::Open || self.moving_from.is_some() {
-            return;
-        }
-        let due = &mut self.due;
-        if !self.send.sent.is_empty() || self.send.is_stuck() {
-            if due.retransmit == Time::MAX {
-                due.retransmit = now.plus_nanos(self.rtt.timeout_ns(timing));
-                if self.waiting_since.replace(self.waiting_since.unwrap_or(now)).is_none() && self.send.sent.is_empty()
-                {
-                    counters.count(Counter::WindowClosed);
-                }
-            }
-        } else {
-            due.retransmit = Time::MAX;
-            self.waiting_since = None;
-        }
-        if !self.receive.owes_ack() || self.receive.ack_now {
-            due.ack = Time::MAX;
-        } else if due.ack == Time::MAX {
-            due.ack = now.plus_nanos(timing.ack_delay_ns);
-        }
-        if !self.send.is_held() {
-            due.hold = Time::MAX;
-        } else if due.hold == Time::MAX {
-            due.hold = now.plus_nanos(timing.hold_ns);
-        }
-        if self.keep_alive_ns == 0 {
-            due.keep_alive = Time::MAX;
-        } else {
-            let first = self.heard.plus_nanos(self.keep_alive_ns);
-            if due.keep_alive == Time::MAX || first > now {
-                due.keep_alive = first;
-            }
         }
     }
 }

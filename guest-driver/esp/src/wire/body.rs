@@ -36,7 +36,7 @@ pub struct SynAck {
 pub enum ResetCode {
     /// There is no such connection.
     Unknown = 0,
-    /// Nobody listens at the port.
+    /// No program listens at the port.
     Refused = 1,
     /// The program gave the connection up.
     Aborted = 2,
@@ -145,48 +145,30 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl<'a> Frame<'a> {
-    /// Checks what follows the header. `check` says whether the connection has agreed on check sequences.
-    ///
-    /// # Errors
-    /// [`WireError`] if the frame is cut off, a field is out of range, or the check sequence is wrong.
+impl<'a> Body<'a> {
     #[inline]
-    pub fn body(&self, check: bool) -> Result<Body<'a>, WireError> {
-        let check = check && self.kind.is_checked();
-        if self.kind == Kind::Data {
-            return self.payload(self.body_at, check).map(Body::Data);
+    pub(super) fn parse(frame: &Frame<'a>, check: bool) -> Result<Body<'a>, WireError> {
+        let check = check && frame.kind.is_checked();
+        if frame.kind == Kind::Data {
+            return payload_of(frame, frame.body_at, check).map(Body::Data);
         }
-        self.other_body(check)
+        Self::parse_other(frame, check)
     }
 
-    /// The payload that begins at `at`: it ends where its length says, or with the frame.
-    #[inline]
-    fn payload(&self, at: usize, check: bool) -> Result<&'a [u8], WireError> {
-        let end = match self.length {
-            Some(length) => at + usize::from(length),
-            None if check => self.bytes.len().saturating_sub(CHECK_LEN),
-            None => self.bytes.len(),
-        };
-        if check {
-            self.check(end)?;
-        }
-        self.bytes.get(at..end).ok_or(WireError::Short)
-    }
-
-    fn other_body(&self, check: bool) -> Result<Body<'a>, WireError> {
+    fn parse_other(frame: &Frame<'a>, check: bool) -> Result<Body<'a>, WireError> {
         let mut reader = Reader {
-            bytes: self.bytes,
-            at: self.body_at,
+            bytes: frame.bytes,
+            at: frame.body_at,
         };
-        let body = match self.kind {
-            Kind::Data => Body::Data(self.payload(self.body_at, check)?),
-            Kind::Datagram => Body::Datagram(self.payload(self.body_at, check)?),
-            Kind::Piece => return self.piece(&mut reader, check),
+        let body = match frame.kind {
+            Kind::Data => Body::Data(payload_of(frame, frame.body_at, check)?),
+            Kind::Datagram => Body::Datagram(payload_of(frame, frame.body_at, check)?),
+            Kind::Piece => return piece(frame, &mut reader, check),
             Kind::Ping => Body::Ping(Ping::parse(&mut reader)?),
             Kind::Pong => Body::Pong(Pong::parse(&mut reader)?),
             Kind::Ack => Body::Ack(parse_ranges(&mut reader)?),
-            Kind::Syn => Body::Syn(self.syn(&mut reader)?),
-            Kind::SynAck => Body::SynAck(self.syn_ack(&mut reader)?),
+            Kind::Syn => Body::Syn(syn(&mut reader)?),
+            Kind::SynAck => Body::SynAck(syn_ack(frame, &mut reader)?),
             Kind::Fin => Body::Fin,
             Kind::Reset => Body::Reset(match reader.u8()? {
                 0 => ResetCode::Unknown,
@@ -201,49 +183,63 @@ impl<'a> Frame<'a> {
             }),
         };
         if check {
-            self.check(reader.at)?;
+            frame.check(reader.at)?;
         }
         Ok(body)
     }
+}
 
-    fn piece(&self, reader: &mut Reader<'a>, check: bool) -> Result<Body<'a>, WireError> {
-        let (offset, total) = (reader.u16()?, reader.u16()?);
-        let payload = self.payload(self.body_at + PIECE_LEN, check)?;
-        if payload.is_empty() || usize::from(offset) + payload.len() > usize::from(total) {
-            return Err(WireError::Field);
-        }
-        Ok(Body::Piece(Piece { offset, total, payload }))
+/// The payload that begins at `at`: it ends where its length says, or with the frame.
+#[inline]
+fn payload_of<'a>(frame: &Frame<'a>, at: usize, check: bool) -> Result<&'a [u8], WireError> {
+    let end = match frame.length {
+        Some(length) => at + usize::from(length),
+        None if check => frame.bytes.len().saturating_sub(CHECK_LEN),
+        None => frame.bytes.len(),
+    };
+    if check {
+        frame.check(end)?;
     }
+    frame.bytes.get(at..end).ok_or(WireError::Short)
+}
 
-    fn syn(&self, reader: &mut Reader<'a>) -> Result<Syn, WireError> {
-        if reader.u8()? != VERSION {
-            return Err(WireError::Version);
-        }
-        let (instance, payload_max) = (reader.u64()?, payload_max(reader)?);
-        let (blocks, names) = Blocks::parse(reader.bytes.get(reader.at..).unwrap_or_default())?;
-        Ok(Syn {
-            instance,
-            payload_max,
-            blocks,
-            names,
-        })
+fn piece<'a>(frame: &Frame<'a>, reader: &mut Reader<'a>, check: bool) -> Result<Body<'a>, WireError> {
+    let (offset, total) = (reader.u16()?, reader.u16()?);
+    let payload = payload_of(frame, frame.body_at + PIECE_LEN, check)?;
+    if payload.is_empty() || usize::from(offset) + payload.len() > usize::from(total) {
+        return Err(WireError::Field);
     }
+    Ok(Body::Piece(Piece { offset, total, payload }))
+}
 
-    fn syn_ack(&self, reader: &mut Reader<'a>) -> Result<SynAck, WireError> {
-        if reader.u8()? != VERSION {
-            return Err(WireError::Version);
-        }
-        if self.header.ack.is_none() {
-            return Err(WireError::Flags);
-        }
-        Ok(SynAck {
-            instance: reader.u64()?,
-            peer_instance: reader.u64()?,
-            listened_port: reader.u16()?,
-            payload_max: payload_max(reader)?,
-            blocks: Blocks::parse(reader.bytes.get(reader.at..).unwrap_or_default())?.0,
-        })
+fn syn(reader: &mut Reader<'_>) -> Result<Syn, WireError> {
+    if reader.u8()? != VERSION {
+        return Err(WireError::Version);
     }
+    let (instance, payload_max) = (reader.u64()?, payload_max(reader)?);
+    let (blocks, names) = Blocks::parse(reader.bytes.get(reader.at..).unwrap_or_default())?;
+    Ok(Syn {
+        instance,
+        payload_max,
+        blocks,
+        names,
+    })
+}
+
+fn syn_ack(frame: &Frame<'_>, reader: &mut Reader<'_>) -> Result<SynAck, WireError> {
+    if reader.u8()? != VERSION {
+        return Err(WireError::Version);
+    }
+    if frame.header.ack.is_none() {
+        return Err(WireError::Flags);
+    }
+    Ok(SynAck {
+        instance: reader.u64()?,
+        peer_instance: reader.u64()?,
+        listened_port: reader.u16()?,
+        payload_max: payload_max(reader)?,
+        blocks: Blocks::parse(reader.bytes.get(reader.at..).unwrap_or_default())?.0,
+    })
 }
 
 /// A side that takes no byte in a packet takes none at all.

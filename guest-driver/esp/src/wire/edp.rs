@@ -10,7 +10,7 @@ const FAMILY_6: u8 = 6;
 /// Whom a ping asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Whoever gets it.
+    /// Every host that gets it.
     Anyone,
     /// The host that has this address; the others say nothing.
     Owner(IpAddr),

@@ -2,7 +2,7 @@
 
 use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr};
 
-use super::{CHECK_LEN, HEAD_LEN};
+use super::{Body, CHECK_LEN, HEAD_LEN};
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -247,6 +247,15 @@ impl<'a> Frame<'a> {
         let taken = self.bytes.get(self.body_at..).and_then(<[u8]>::first_chunk);
         self.body_at += LEN;
         taken.ok_or(WireError::Short)
+    }
+
+    /// Checks what follows the header. `check` says whether the connection has agreed on check sequences.
+    ///
+    /// # Errors
+    /// [`WireError`] if the frame is cut off, a field is out of range, or the check sequence is wrong.
+    #[inline]
+    pub fn body(&self, check: bool) -> Result<Body<'a>, WireError> {
+        Body::parse(self, check)
     }
 
     /// Whether the check sequence behind `end` bytes is right.

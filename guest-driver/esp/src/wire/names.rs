@@ -3,7 +3,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The IP addresses under which the connecting program knows the two ends. Ports are the wire's for nobody but programs: the port that
+/// The IP addresses under which the connecting program knows the two ends. Ports are the wire's for programs only: the port that
 /// was connected to is the SYN's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Names {

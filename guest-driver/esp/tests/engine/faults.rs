@@ -166,7 +166,7 @@ fn m_hr2_packets_that_are_too_long_for_a_smaller_mtu_are_cut_anew() {
         let configs = (0..2).map(|host| {
             let mut config = config(host);
             config.mtu = 9_000;
-            config.offers.check = check;
+            config.blocks.check = check;
             config
         });
         let mut world = World::new(configs, 7);

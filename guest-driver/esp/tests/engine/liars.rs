@@ -341,7 +341,7 @@ fn m_hr2_no_reset_answers_a_reset_and_no_frame_for_others_is_taken() {
 fn m_hr2_a_check_sequence_finds_frames_that_the_network_changed() {
     let configs = (0..2).map(|host| {
         let mut config = config(host);
-        config.offers.check = host == 1;
+        config.blocks.check = host == 1;
         config
     });
     let mut world = World::new(configs, 8);

@@ -70,7 +70,7 @@ fn m_hr3_peers_without_selective_acknowledgements_or_with_check_sequences_do_as_
         let configs = (0..2).map(|host| {
             let mut config = config(host);
             if host == 1 || seed > 3 {
-                config.offers = blocks;
+                config.blocks = blocks;
             }
             config
         });

@@ -44,7 +44,11 @@ fn m_hr2_a_handshake_at_an_authority_ends_in_a_program_and_loses_nothing() {
                 programs[0].act(world);
                 false
             });
-            assert_eq!(world.hosts[1].engine.available(ids[1]), Ok(0), "held");
+            assert_eq!(
+                world.hosts[1].engine.available(ids[1]),
+                Ok(0),
+                "the authority takes no bytes"
+            );
             programs[1].id = move_to(&mut world, 1, ids[1], 9_000);
             let done = world.run_until(60 * S, |world| {
                 programs.iter_mut().for_each(|program| program.act(world));

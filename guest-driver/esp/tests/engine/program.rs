@@ -1,4 +1,4 @@
-//! Programs that send and read a stream each, in their own way.
+//! Programs that send and read a stream each, by various patterns of calls.
 
 use esp::{Address, ConnectionId, Error, Event, ListenOptions, Options, Reason, State};
 
