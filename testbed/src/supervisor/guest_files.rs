@@ -166,14 +166,14 @@ mod tests {
     fn files_that_would_fill_the_guest_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let large = File::create(dir.path().join("large")).unwrap();
-        large.set_len(65 << 20).unwrap();
+        large.set_len(97 << 20).unwrap();
         let lab = lab(dir.path(), r#"{ from = "large", to = "/large" }"#);
         let error = format!(
             "{:#}",
             write(&lab.nodes[0], &[], &dir.path().join("files.tar")).unwrap_err()
         );
         assert!(
-            error.contains("files may have 64 MiB") && error.ends_with("the files are too large"),
+            error.contains("files may have 96 MiB") && error.ends_with("the files are too large"),
             "{error}"
         );
     }
