@@ -3,7 +3,7 @@
 
 mod connections;
 mod figure;
-mod frames;
+pub mod frames;
 mod mpi;
 mod perf;
 mod plan;
