@@ -29,7 +29,7 @@ fn of_node(text: &str) -> Vec<Connections> {
 }
 
 /// Returns a sentence unless every rank had a connection over ESP, and none over TCP to another node. `said` has the lines of each node.
-/// Ranks of one node have TCP between them, which is not told apart from TCP to another node.
+/// Ranks of one node have TCP between them, which a rank does not distinguish from TCP to another node.
 pub(super) fn not_over_esp(shares: &[Share], said: &[(String, String)]) -> Option<String> {
     if shares.len() < 2 {
         return None;
@@ -60,9 +60,7 @@ mod tests {
     use crate::mpi::launch::tests::spread;
 
     fn line(process: u64, connects: u64, accepts: u64, fall_backs: u64) -> String {
-        format!(
-            "esp process={process} connects={connects} accepts={accepts} fall_backs={fall_backs} passes=0 adoptions=0 losses=0\n"
-        )
+        format!("esp process={process} connects={connects} accepts={accepts} fall_backs={fall_backs}\n")
     }
 
     fn said(of_first: &str, of_second: &str) -> Vec<(String, String)> {

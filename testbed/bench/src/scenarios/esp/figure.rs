@@ -2,7 +2,7 @@
 
 use testbed::{harness::Unit, mpi::imb::length_text};
 
-use super::frames::Protocol;
+use crate::scenarios::mpi::frames::Protocol;
 
 /// A rival is what carries the bytes of stream sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,11 +5,9 @@ use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{
-    figure::{Figure, Kernel, Kind, Rival},
-    frames::Frames,
-};
+use super::figure::{Figure, Kernel, Kind, Rival};
 use crate::scenarios::mpi::{
+    frames::Frames,
     hosts::{Hosts, NAMES, built},
     launch::{last_lines, mpirun_command, options_of_tcp},
 };

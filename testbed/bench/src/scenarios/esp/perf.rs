@@ -12,10 +12,10 @@ use serde::Deserialize;
 use super::{
     Work,
     figure::{Kind, Rival},
-    frames::{Frames, PORTS},
 };
 use crate::scenarios::{
     mpi::{
+        frames::{Frames, PORTS},
         hosts::{Hosts, built},
         launch::last_lines,
     },

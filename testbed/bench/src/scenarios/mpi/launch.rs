@@ -6,12 +6,12 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::{
     figure::Figure,
+    frames::{Frames, PORTS, Protocol},
     hosts::{Hosts, NAMES, built},
     plan::Part,
     results,
     rival::Rival,
 };
-use crate::scenarios::esp::frames::{Frames, PORTS, Protocol};
 use testbed::mpi::imb::{self, Row};
 
 /// The network between the hosts, so that Open MPI's TCP uses no other interface.

@@ -3,6 +3,7 @@
 
 pub mod alone;
 mod figure;
+pub mod frames;
 pub mod hosts;
 pub mod launch;
 mod perf;
@@ -17,10 +18,10 @@ use clap::Args;
 use serde_json::json;
 
 use self::alone::Watch;
+use self::frames::Frames;
 use self::hosts::Hosts;
 use self::plan::{LENGTHS, OPERATIONS, Work};
 use self::rival::Rival;
-use super::esp::frames::Frames;
 use super::openmx::enter;
 use testbed::harness::table::{Style, Table, bars, figures, numbers, words};
 use testbed::harness::{

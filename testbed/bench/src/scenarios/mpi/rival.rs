@@ -1,6 +1,6 @@
 //! The rivals: transports of Open MPI, and the one program without MPI.
 
-use crate::scenarios::esp::frames::Protocol;
+use super::frames::Protocol;
 
 /// A rival is what carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
