@@ -1,11 +1,17 @@
 //! What the card remembers of a packet: its length and whether the sender marked it as latency-sensitive.
 //!
-//! The mark is read here and nowhere else (`papers.md` M-GF3, `mxoe-wire.md` section 15). The bytes of the packet stay
-//! with the driver.
+//! The mark is read here and nowhere else (`papers.md` M-GF3, `mxoe-wire.md` section 15, `esp-wire.md`). The bytes of the packet
+//! stay with the driver.
 
 use ether::{EtherType, Frame};
 
 use crate::mxoe_header::{MARK, TYPE_OFFSET};
+
+/// Frame offset of kind and flags of ESP.
+const ESP_FLAGS_OFFSET: usize = 14;
+/// The flag *push* of ESP, which is its mark: a call of the sender ended with this packet, or it is one without payload that the
+/// sender wants to be announced at once.
+const ESP_PUSH: u8 = 0b10;
 
 /// How many bytes from the start of a frame are enough for every decision of the firmware.
 ///
@@ -25,19 +31,26 @@ impl PacketInfo {
     /// Reads the descriptor's content out of a frame.
     ///
     /// `header` are the first bytes of the frame (17 are enough, [`INLINE_HEADER_LEN`] is what drivers have at hand);
-    /// `frame_len` is the length of the whole frame in bytes. A frame is marked if `marks_on`, its EtherType is MXoE's and
-    /// bit 7 of its type byte is set; a frame too short to have a type byte is not marked. In any other protocol that
-    /// byte means something else (in IPv4 it is the upper half of the total length), so the EtherType is checked first.
+    /// `frame_len` is the length of the whole frame in bytes. A frame is marked if `marks_on` and it is one of MXoE with bit 7 of
+    /// its type byte set, or one of ESP with the flag *push*; a frame too short to have that byte is not marked. In any
+    /// other protocol these bytes mean something else (in IPv4 that of MXoE is the upper half of the total length), so the
+    /// EtherType is checked. ESP on another EtherType than its own has no mark.
     #[inline]
     pub fn classify(header: &[u8], frame_len: u32, marks_on: bool) -> Self {
-        let marked =
-            header.get(TYPE_OFFSET).is_some_and(|kind| kind & MARK != 0) && Self::may_be_marked(header, marks_on);
+        let has = |offset: usize, bit: u8| header.get(offset).is_some_and(|byte| byte & bit != 0);
+        let marked = marks_on
+            && match Frame::new(header).map(|frame| frame.ether_type()) {
+                Some(EtherType::MXOE) => has(TYPE_OFFSET, MARK),
+                Some(EtherType::ESP) => has(ESP_FLAGS_OFFSET, ESP_PUSH),
+                _ => false,
+            };
         Self { len: frame_len, marked }
     }
 
     /// False only if no frame with this Ethernet header is marked; `header` is the frame's first 14 bytes or more.
     #[inline]
     pub fn may_be_marked(header: &[u8], marks_on: bool) -> bool {
-        marks_on && Frame::new(header).is_some_and(|frame| frame.ether_type() == EtherType::MXOE)
+        let has_marks = |frame: Frame<'_>| matches!(frame.ether_type(), EtherType::MXOE | EtherType::ESP);
+        marks_on && Frame::new(header).is_some_and(has_marks)
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 pub mod ability {
     /// The card coalesces interrupts, and requests about it are understood.
     pub const COALESCING: u32 = 1 << 0;
-    /// The card reads the latency-sensitive mark of MXoE frames.
+    /// The card reads the latency-sensitive mark of frames of MXoE and ESP.
     pub const MARKS: u32 = 1 << 1;
     /// The card counts, and tells its counters.
     pub const COUNTERS: u32 = 1 << 2;

@@ -112,6 +112,30 @@ fn m_gf3_the_mark_is_bit_7_of_the_mxoe_type() {
 }
 
 #[test]
+fn m_gf3_the_mark_of_esp_is_the_flag_that_ends_a_call() {
+    let mut frame = [0; 60];
+    frame[12..14].copy_from_slice(&EtherType::ESP.0.to_be_bytes());
+    for flags in 0..=u8::MAX {
+        frame[14] = flags;
+        // The place of MXoE's mark, which is within the port here.
+        frame[16] = !flags;
+        let marked = |header: &[u8], marks_on| PacketInfo::classify(header, 60, marks_on).marked;
+        assert_eq!(marked(&frame, true), flags & 2 != 0, "{flags:#x}");
+        assert_eq!(marked(&frame[..15], true), flags & 2 != 0, "{flags:#x}");
+        assert!(!marked(&frame[..14], true) && !marked(&frame, false));
+    }
+    for (ether_type, has_marks) in [
+        (EtherType::ESP, true),
+        (EtherType::MXOE, true),
+        (EtherType::IPV4, false),
+    ] {
+        frame[12..14].copy_from_slice(&ether_type.0.to_be_bytes());
+        assert_eq!(PacketInfo::may_be_marked(&frame[..14], true), has_marks);
+        assert!(!PacketInfo::may_be_marked(&frame[..14], false));
+    }
+}
+
+#[test]
 fn m_gf4_a_marked_packet_is_announced_when_its_dma_completes() {
     let dma = DmaModel {
         setup_ns: 500,

@@ -268,7 +268,7 @@ fn plain_traffic(demo: &Demo, disabled: &Outcome) -> Option<String> {
         ))
     };
     text.extend(sockets(|outcome| outcome.tcp_mbit_per_s, "TCP"));
-    let over_esp = "That program over ESP, stream sockets without TCP and IP, whose frames carry no mark either,";
+    let over_esp = "That program over ESP, stream sockets without TCP and IP, whose frames carry a mark where a call of the program ends,";
     text.extend(sockets(|outcome| outcome.esp_mbit_per_s, over_esp));
     Some(text)
 }

@@ -70,6 +70,15 @@ pub(crate) fn statistics_path() -> String {
 
 /// Returns what the providers of all ranks have carried, in the order of the nodes, and removes the files that say so.
 pub(crate) fn collect_carried(client: &Client, shares: &[Share], statistics: &str) -> Result<Vec<Carried>> {
+    let said = collect_lines(client, shares, statistics)?;
+    Ok(said
+        .iter()
+        .flat_map(|(node, text)| Carried::of_node(node, text))
+        .collect())
+}
+
+/// Returns what the ranks of each node wrote to a file there, in the order of the nodes, and removes the files.
+pub(super) fn collect_lines(client: &Client, shares: &[Share], statistics: &str) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for (node, _) in shares {
         let script = "if test -e \"$1\"; then cat \"$1\" && rm \"$1\"; fi";
@@ -77,10 +86,8 @@ pub(crate) fn collect_carried(client: &Client, shares: &[Share], statistics: &st
         let silent = || format!("{node} does not say what its ranks have carried");
         channel.wait_ready(ANSWER_TIME).with_context(silent)?;
         let output = channel.output(&["/bin/sh", "-c", script, "sh", statistics], ANSWER_TIME);
-        all.extend(Carried::of_node(
-            node,
-            &String::from_utf8_lossy(&output.with_context(silent)?.stdout),
-        ));
+        let text = String::from_utf8_lossy(&output.with_context(silent)?.stdout).into_owned();
+        all.push((node.clone(), text));
     }
     Ok(all)
 }

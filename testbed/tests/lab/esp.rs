@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::support::{Lines, World, eventually, signal};
 
 /// Counts the frames of a capture that a display filter of tshark lets through.
-fn frames(file: &Path, filter: &str) -> usize {
+pub fn frames(file: &Path, filter: &str) -> usize {
     let output = Command::new("tshark")
         .args([
             "-r",
@@ -28,7 +28,7 @@ fn frames(file: &Path, filter: &str) -> usize {
 }
 
 /// Captures what crosses the cable of n1 while `body` runs.
-fn captured(world: &World, name: &str, body: impl FnOnce()) -> std::path::PathBuf {
+pub fn captured(world: &World, name: &str, body: impl FnOnce()) -> std::path::PathBuf {
     let capture = world.spawn(&["capture", "--write", name, "n1"]);
     let file = world.dir.path().join(name);
     eventually("the file has begun", || {

@@ -1,5 +1,5 @@
 //! Tests of unmodified MPI in guests: Debian's Open MPI and MPICH from its wheel run over the libfabric provider, which ranks
-//! they start with ssh, and a program that uses something else is found out.
+//! they start with ssh, and a program that uses something else is found out; and over TCP's calls by ESP.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -11,7 +11,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testbed::image::Cache;
 
-use crate::support::{World, eventually, signal};
+use crate::{
+    esp::{captured, frames},
+    support::{World, eventually, signal},
+};
 
 /// A lab like `testbed/experiments/mpi-4.toml`, with programs in place of its folder: Debian's smaller kernel boots faster.
 const LAB: &str = r#"
@@ -153,7 +156,8 @@ fn m_om9_open_mpi_and_mpich_run_in_guests_over_the_provider_and_nothing_else() {
     assert_eq!(heard.matches("mx process=").count(), 2, "{heard}");
 
     everything_else_is_refused(&world);
-    a_comparison_shows_both_transports_and_leaves_nothing(&world);
+    over_esp_no_segment_of_the_ranks_crosses_the_cable(&world, "open", OPEN_MPI);
+    a_comparison_shows_all_transports_and_leaves_nothing(&world);
     cables_with_faults_change_no_message(&world);
 }
 
@@ -180,32 +184,77 @@ fn cables_with_faults_change_no_message(world: &World) {
     }
 }
 
-/// Checks a short `weft bench mpi` and one that is interrupted: figures of both transports, and nothing left in the nodes.
-fn a_comparison_shows_both_transports_and_leaves_nothing(world: &World) {
-    let imb = world.dir.path().join("programs/open/imb");
-    let bench = |more: &[&str]| {
-        let args = ["--json", "bench", "mpi", "--lab", "mpi", "--imb", imb.to_str().unwrap()];
-        let args: Vec<_> = args
-            .into_iter()
-            .chain(more.iter().copied())
-            .map(str::to_owned)
-            .collect();
-        args
+/// Starts ranks over Open MPI's own TCP, at ports of a range.
+const OPEN_MPI: &str = "mpirun --host n1,n2,n3,n4 --mca pml ob1 --mca btl self,tcp --mca btl_tcp_port_min_v4 20000 \
+                        --mca btl_tcp_port_range_v4 1000 --mca mpi_yield_when_idle 1 -x ESP_STATISTICS=-";
+
+/// Checks an implementation with ranks under `esp-run` (M-HR5): no segment is for the ports of its TCP transport.
+fn over_esp_no_segment_of_the_ranks_crosses_the_cable(world: &World, mpi: &str, launcher: &str) {
+    let program = format!("/opt/programs/{mpi}/conformance --timeout 500 --only ring_sizes,allreduce");
+    let count = |by: &str| {
+        let mut heard = String::new();
+        let file = captured(world, &format!("{mpi}{}.pcapng", by.len()), || {
+            heard = world.guest("n1", &format!("{launcher} {by} {program} 2>&1"));
+        });
+        assert!(heard.contains("2 passed, 0 failed, 0 skipped; 4 ranks"), "{heard}");
+        let by_tcp = frames(&file, "tcp.port in {20000..20999}");
+        (heard, by_tcp, frames(&file, "eth.type == 0x4553"))
     };
+    let (heard, by_tcp, by_esp) = count("esp-run --never-fall-back");
+    assert!(
+        by_tcp == 0 && by_esp > 100,
+        "{mpi}: {by_tcp} segments, {by_esp} frames of ESP"
+    );
+    let ranks: Vec<_> = heard.lines().filter(|line| line.starts_with("esp process=")).collect();
+    assert!(
+        ranks.len() == 4 && ranks.iter().all(|line| line.contains(" fall_backs=0 ")),
+        "{mpi}: {heard}"
+    );
+    // The same ranks without esp-run are a check of the check.
+    let (_, by_tcp, by_esp) = count("");
+    assert!(
+        by_tcp > 100 && by_esp == 0,
+        "{mpi}: {by_tcp} segments, {by_esp} frames of ESP"
+    );
+}
+
+/// Checks a short `weft bench mpi` and one that is interrupted: figures of all transports, and nothing left in the nodes.
+fn a_comparison_shows_all_transports_and_leaves_nothing(world: &World) {
     let nothing_is_left = || {
         for node in ["n1", "n2", "n3", "n4"] {
             let left = world.guest(node, "ls -d /tmp/weft-* 2>/dev/null; pgrep imb; true");
             assert_eq!(left, "", "{node}");
         }
     };
-    let short = bench(&[
+    a_short_comparison_has_figures_of_all_transports(world, "open");
+    nothing_is_left();
+
+    let long = bench(world, "open", &["--rounds", "100", "--operations", "PingPong"]);
+    let mut child = world.spawn(&long.iter().map(String::as_str).collect::<Vec<_>>());
+    eventually("ranks of imb", || !world.guest("n2", "pgrep imb; true").is_empty());
+    signal(child.id() as i32, Signal::INT);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    nothing_is_left();
+}
+
+/// Returns the arguments of a comparison in the lab.
+fn bench(world: &World, mpi: &str, more: &[&str]) -> Vec<String> {
+    let imb = world.dir.path().join("programs").join(mpi).join("imb");
+    let imb = imb.to_str().unwrap();
+    let args = ["--json", "bench", "mpi", "--lab", "mpi", "--mpi", mpi, "--imb", imb];
+    [&args[..], more].concat().into_iter().map(str::to_owned).collect()
+}
+
+fn a_short_comparison_has_figures_of_all_transports(world: &World, mpi: &str) {
+    let short = [
         "--rounds",
         "1",
         "--operations",
         "PingPong,Barrier",
         "--sizes",
         "0,65536",
-    ]);
+    ];
+    let short = bench(world, mpi, &short);
     let output = world.run(&short.iter().map(String::as_str).collect::<Vec<_>>());
     let heard = String::from_utf8_lossy(&output.stderr);
     assert_eq!(
@@ -217,19 +266,11 @@ fn a_comparison_shows_both_transports_and_leaves_nothing(world: &World) {
     let names: Vec<_> = shown["measurements"].as_array().unwrap().iter().collect();
     assert_eq!(names.len(), 3, "{shown}");
     for measured in names {
-        for rival in measured["rivals"].as_array().unwrap() {
-            assert!(rival["median"].as_f64().unwrap() > 0.0, "{measured}");
-        }
+        let rivals = measured["rivals"].as_array().unwrap();
+        let figures = rivals.iter().filter(|rival| rival["median"].as_f64() > Some(0.0));
+        assert_eq!(figures.count(), 3, "mx, ESP and TCP: {measured}");
     }
     assert_eq!(shown["bars"][0]["met"], Value::Null, "{shown}");
-    nothing_is_left();
-
-    let long = bench(&["--rounds", "100", "--operations", "PingPong"]);
-    let mut child = world.spawn(&long.iter().map(String::as_str).collect::<Vec<_>>());
-    eventually("ranks of imb", || !world.guest("n2", "pgrep imb; true").is_empty());
-    signal(child.id() as i32, Signal::INT);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    nothing_is_left();
 }
 
 /// Checks that a program that does not use the provider is no success, and that a program's own failure is passed on.

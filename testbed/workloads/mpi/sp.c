@@ -8,6 +8,7 @@
 #include <math.h>
 #include <mpi.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 

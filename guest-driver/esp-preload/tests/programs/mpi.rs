@@ -1,40 +1,84 @@
 //! Open MPI over its TCP transport, unmodified, over ESP.
 
-use std::{path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use weft_guest_driver_testkit::write_program;
 
 use crate::{
     between_hosts,
-    hosts::{Left, Right, library},
+    hosts::{Hosts, Left, Right, library},
 };
+
+/// Runs a command on this machine, which must succeed.
+fn succeed(command: &mut Command) {
+    let status = command.status().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(status.success(), "{command:?}: {status}");
+}
+
+/// Compiles the program of the ranks with an MPI's compiler wrapper.
+fn compile(hosts: &Hosts, mpicc: &Path) -> String {
+    let program = hosts.dir().join("mpi").display().to_string();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/mpi.c");
+    let options = ["-O1", "-Wall", "-Wextra", "-Werror", "-o", &program];
+    succeed(Command::new(mpicc).args(options).arg(source));
+    program
+}
+
+/// Makes the program that MPIs start in place of ssh: it takes options, the host, and the command for its shell.
+fn agent(hosts: &Hosts) -> String {
+    let enter = |host| {
+        let command = hosts.command(host);
+        let program = command.get_program().to_string_lossy().into_owned();
+        let words = command.get_args().map(|one| one.to_string_lossy().into_owned());
+        [program].into_iter().chain(words).collect::<Vec<_>>().join(" ")
+    };
+    let script = format!(
+        "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\nhost=$1\nshift\ncase $host in\n\
+         {}) exec {} sh -c \"$*\" ;;\n*) exec {} sh -c \"$*\" ;;\nesac\n",
+        Left.ip(),
+        enter(Left),
+        enter(Right)
+    );
+    let agent = hosts.dir().join("agent");
+    write_program(&agent, script.as_bytes());
+    agent.display().to_string()
+}
+
+/// Runs four ranks on two hosts by a launcher, and checks their result, that each of them had connections over ESP, and that what they
+/// exchanged, some 13 MiB, did not go by TCP.
+fn run(hosts: &Hosts, launcher: &[&str]) {
+    let mut tcp = hosts.count_tcp();
+    let library = library().display().to_string();
+    let program = hosts.dir().join("mpi").display().to_string();
+    let statistics = format!("ESP_STATISTICS={}/statistics", hosts.dir().display());
+    let under = [
+        "env",
+        &statistics,
+        env!("CARGO_BIN_EXE_esp-run"),
+        "--library",
+        &library,
+        &program,
+    ];
+    assert_eq!(hosts.must(Left, &[launcher, &under].concat()).trim(), "sum 6");
+    // Launchers and their daemons say little, by TCP.
+    let count = tcp.take();
+    assert!(count < 200, "{count} TCP segments were on the wire");
+    let said = fs::read_to_string(hosts.dir().join("statistics")).unwrap();
+    let over_esp = |line: &&str| !line.contains("connects=0 accepts=0 ");
+    assert_eq!(said.lines().filter(over_esp).count(), 4, "{said}");
+}
 
 #[test]
 fn m_hr5_open_mpis_tcp_transport_runs_over_esp_with_four_ranks_on_two_hosts() {
     between_hosts(
         "mpi::m_hr5_open_mpis_tcp_transport_runs_over_esp_with_four_ranks_on_two_hosts",
         |hosts| {
-            let program = hosts.dir().join("mpi").display().to_string();
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/mpi.c");
-            let compiled = Command::new("mpicc")
-                .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o", &program])
-                .arg(source)
-                .status();
-            assert!(compiled.expect("mpicc of libopenmpi-dev").success());
-            // In place of ssh: options, the host, and the command for its shell.
-            let agent = hosts.dir().join("agent");
-            let right = hosts.command(Right);
-            let enter: Vec<_> = right.get_args().map(|one| one.to_string_lossy().into_owned()).collect();
-            let script = format!(
-                "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\nshift\nexec nsenter {} sh -c \"$*\"\n",
-                enter.join(" ")
-            );
-            write_program(&agent, script.as_bytes());
-            let mut tcp = hosts.count_tcp();
+            compile(&hosts, Path::new("mpicc"));
             let places = format!("{}:2,{}:2", Left.ip(), Right.ip());
             let network = "192.0.2.0/24";
             let run_dir = format!("OMX_RUN_DIR={}", hosts.dir().display());
-            let mut mpirun = vec![
+            let root = ["env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"];
+            let ranks = [
                 "mpirun",
                 "-n",
                 "4",
@@ -44,31 +88,20 @@ fn m_hr5_open_mpis_tcp_transport_runs_over_esp_with_four_ranks_on_two_hosts() {
                 "node",
                 "--oversubscribe",
             ];
-            let agent = agent.display().to_string();
-            mpirun.extend(["--mca", "plm_rsh_agent", &agent, "--mca", "btl", "tcp,self"]);
-            mpirun.extend([
+            let agent = agent(&hosts);
+            let transport = ["--mca", "plm_rsh_agent", &agent, "--mca", "btl", "tcp,self"];
+            let networks = [
                 "--mca",
                 "btl_tcp_if_include",
                 network,
                 "--mca",
                 "oob_tcp_if_include",
                 network,
-            ]);
-            let library = library().display().to_string();
-            mpirun.extend([
-                "-x",
-                &run_dir,
-                env!("CARGO_BIN_EXE_esp-run"),
-                "--library",
-                &library,
-                &program,
-            ]);
-            let root = ["env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"];
-            let text = hosts.must(Left, &[&root[..], &mpirun].concat());
-            assert_eq!(text.trim(), "sum 6");
-            // Open MPI's own daemons say little, by TCP; what the ranks exchange, some 13 MiB, is not among it.
-            let count = tcp.take();
-            assert!(count < 200, "{count} TCP segments were on the wire");
+            ];
+            run(
+                &hosts,
+                &[&root[..], &ranks, &transport, &networks, &["-x", &run_dir]].concat(),
+            );
         },
     );
 }

@@ -12,9 +12,13 @@ use crate::{
     guest_channel::{ChannelError, Event, Exec, GuestChannel, Running},
     harness::{Sample, Stop},
     mpi::{
-        Mpi, Share, Transport, collect_carried,
+        Mpi, Share, Transport,
+        carried::collect_lines,
+        collect_carried,
         imb::{self, Row},
-        is_success, silent_ranks, statistics_path,
+        is_success,
+        over_esp::{self, not_over_esp},
+        silent_ranks, statistics_path,
     },
     supervisor_client::client::Client,
 };
@@ -102,10 +106,21 @@ impl Ranks {
         let mut command = vec![self.program()];
         command.extend(arguments(figures));
         command.extend(["--json".to_owned(), json.clone()]);
+        let over_esp = self.folder.clone() + "/esp";
+        let mut variables = self.variables.clone();
+        if transport == Transport::Esp {
+            variables.push((over_esp::STATISTICS.to_owned(), over_esp.clone()));
+        }
         let exec = self
             .mpi
-            .exec(&self.shares, transport, &statistics, &self.variables, &command);
+            .exec(&self.shares, transport, &statistics, &variables, &command);
         self.run_ranks(&channel, &exec)?;
+        if transport == Transport::Esp {
+            let said = collect_lines(&self.client, &self.shares, &over_esp)?;
+            if let Some(sentence) = not_over_esp(&self.shares, &said) {
+                bail!(sentence);
+            }
+        }
         let carried = collect_carried(&self.client, &self.shares, &statistics)?;
         match transport {
             Transport::Provider => {

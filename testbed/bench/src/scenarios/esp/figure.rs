@@ -2,6 +2,8 @@
 
 use testbed::{harness::Unit, mpi::imb::length_text};
 
+use crate::scenarios::mpi::frames::Protocol;
+
 /// A rival is what carries the bytes of stream sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rival {
@@ -20,6 +22,14 @@ impl Rival {
             Self::Esp => "ESP",
             Self::Tcp => "TCP",
             Self::TcpPlain => "TCP, no offloads",
+        }
+    }
+
+    /// Returns what frames its bytes are in.
+    pub const fn frames_of(self) -> Protocol {
+        match self {
+            Self::Esp => Protocol::Esp,
+            Self::Tcp | Self::TcpPlain => Protocol::Tcp,
         }
     }
 

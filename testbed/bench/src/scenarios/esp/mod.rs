@@ -3,7 +3,6 @@
 
 mod connections;
 mod figure;
-mod frames;
 mod mpi;
 mod perf;
 mod plan;
@@ -15,8 +14,8 @@ use clap::Args;
 use serde_json::json;
 
 use self::figure::{Figure, Kind, Rival};
-use self::frames::Frames;
 use super::mpi::alone::Watch;
+use super::mpi::frames::Frames;
 use super::mpi::hosts::Hosts;
 use super::openmx::enter;
 use testbed::harness::table::{bars, figures};

@@ -5,13 +5,11 @@ use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{
-    figure::{Figure, Kernel, Kind, Rival},
-    frames::{Frames, PORTS},
-};
+use super::figure::{Figure, Kernel, Kind, Rival};
 use crate::scenarios::mpi::{
+    frames::Frames,
     hosts::{Hosts, NAMES, built},
-    launch::{last_lines, mpirun_command},
+    launch::{last_lines, mpirun_command, options_of_tcp},
 };
 use testbed::{
     harness::Sample,
@@ -20,8 +18,6 @@ use testbed::{
 
 /// Hosts of the ranks, in turns, so that the first two ranks are apart: those that go back and forth.
 const HOSTS_OF_RANKS: [usize; 4] = [0, 1, 0, 1];
-/// The network between the hosts, so that no other interface is used.
-const NETWORK: &str = "10.77.9.0/24";
 /// Frames that a kernel exchanges at least.
 const FRAMES_OF_KERNEL_MIN: u64 = 200;
 
@@ -38,10 +34,7 @@ fn run(hosts: &Hosts, rival: Rival, program: &str, arguments: &[String]) -> Resu
     let program = built(&format!("mpi/{program}"))?;
     let mut command = mpirun_command(hosts, true);
     command.args(["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"]);
-    let range = (PORTS.end - PORTS.start).to_string();
-    command.args(["--mca", "btl_tcp_if_include", NETWORK]);
-    command.args(["--mca", "btl_tcp_port_min_v4", &PORTS.start.to_string()]);
-    command.args(["--mca", "btl_tcp_port_range_v4", &range]);
+    command.args(options_of_tcp());
     for (rank, host) in HOSTS_OF_RANKS.into_iter().enumerate() {
         command.args((rank > 0).then_some(":"));
         command.args(["--host", &format!("{}:2", NAMES[host]), "-np", "1"]);
@@ -98,7 +91,8 @@ fn run_operations(hosts: &Hosts, frames: &mut Frames, rival: Rival, figures: &[F
     run(hosts, rival, "imb", &arguments_of_imb(figures, &json.to_string_lossy()))?;
     let rows = imb::rows(&fs::read_to_string(&json).context("imb wrote no result")?)?;
     let there_and_back = rows.iter().filter(|row| row.benchmark() == "PingPong");
-    frames.check(before, rival, there_and_back.map(Row::operations).sum())?;
+    let least = there_and_back.map(Row::operations).sum();
+    frames.check(before, rival.frames_of(), rival.name(), least)?;
     figures.iter().map(|figure| sample_of(*figure, &rows)).collect()
 }
 
@@ -121,7 +115,7 @@ fn run_kernel(hosts: &Hosts, frames: &mut Frames, rival: Rival, kernel: Kernel) 
     let before = frames.so_far()?;
     let [program, class] = kernel.program();
     let said = run(hosts, rival, program, &[class.to_owned()])?;
-    frames.check(before, rival, FRAMES_OF_KERNEL_MIN)?;
+    frames.check(before, rival.frames_of(), rival.name(), FRAMES_OF_KERNEL_MIN)?;
     Ok(Sample::new(
         operations_per_second(&said).with_context(|| format!("the kernel {program}"))?,
     ))

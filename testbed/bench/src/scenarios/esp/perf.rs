@@ -12,10 +12,10 @@ use serde::Deserialize;
 use super::{
     Work,
     figure::{Kind, Rival},
-    frames::{Frames, PORTS},
 };
 use crate::scenarios::{
     mpi::{
+        frames::{Frames, PORTS},
         hosts::{Hosts, built},
         launch::last_lines,
     },
@@ -144,7 +144,7 @@ fn run_client(hosts: &Hosts, frames: &mut Frames, rival: Rival, server: &Server,
     } else {
         u64::from(manner.messages)
     };
-    frames.check(before, rival, least)?;
+    frames.check(before, rival.frames_of(), rival.name(), least)?;
     let value = match (result.median_us, result.mbit_per_s) {
         (Some(us), _) => us * 1e3,
         (_, Some(mbit_per_s)) => mbit_per_s * 1e6 / 8.0,

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::{
     figure::Figure,
+    frames::{Frames, PORTS, Protocol},
     hosts::{Hosts, NAMES, built},
     plan::Part,
     results,
@@ -13,6 +14,10 @@ use super::{
 };
 use testbed::mpi::imb::{self, Row};
 
+/// The network between the hosts, so that Open MPI's TCP uses no other interface.
+const NETWORK: &str = "10.77.9.0/24";
+/// Frames that a turn of Open MPI's own TCP transport exchanges at least.
+const FRAMES_OF_TURN_MIN: u64 = 200;
 /// Time that `mpirun` may take, in seconds.
 const PATIENCE_S: &str = "300";
 /// Lines of what a program said that are shown where it fails.
@@ -87,10 +92,27 @@ fn arguments_of_imb(part: Part, figures: &[Figure]) -> Vec<String> {
     arguments
 }
 
-/// Measures figures of one transport, and returns what the program reported.
-pub fn measure(hosts: &Hosts, rival: Rival, figures: &[Figure], memory_ranks: usize) -> Result<Vec<Row>> {
+/// Measures figures of one transport, and returns what the program reported. The frames of Open MPI's own TCP transport are counted.
+pub fn measure(
+    hosts: &Hosts,
+    frames: &mut Frames,
+    rival: Rival,
+    figures: &[Figure],
+    memory_ranks: usize,
+) -> Result<Vec<Row>> {
     let part = figures.first().context("nothing to measure")?.part;
-    let ranks = placed(part, memory_ranks);
+    let before = frames.so_far()?;
+    let rows = run(hosts, rival, part, figures, &placed(part, memory_ranks))?;
+    if let Some(protocol) = rival.frames_of().filter(|_| part != Part::Memory) {
+        let there_and_back = rows.iter().filter(|row| row.benchmark() == "PingPong");
+        let least: u64 = there_and_back.map(Row::operations).sum();
+        frames.check(before, protocol, rival.name(), least.max(FRAMES_OF_TURN_MIN))?;
+    }
+    Ok(rows)
+}
+
+/// Runs the ranks of one transport, and returns what the program reported.
+fn run(hosts: &Hosts, rival: Rival, part: Part, figures: &[Figure], ranks: &[Ranks]) -> Result<Vec<Row>> {
     let [json, statistics] = ["imb.json", "statistics"].map(Hosts::file);
     for file in [&json, &statistics] {
         if file.exists() {
@@ -119,6 +141,9 @@ pub fn measure(hosts: &Hosts, rival: Rival, figures: &[Figure], memory_ranks: us
         command.args(["--host", &format!("{}:{slots}", NAMES[ranks.host])]);
         command.args(["-np", &ranks.count.to_string()]);
         command.args(["taskset", "-c", &cores(hosts, part, ranks.core)]);
+        if rival.frames_of() == Some(Protocol::Esp) {
+            command.arg(built("esp-run")?).arg("--never-fall-back");
+        }
         command.arg(&program).args(&arguments);
     }
     if rival.is_mx() {
@@ -149,6 +174,9 @@ fn mpirun(hosts: &Hosts, rival: Rival, part: Part) -> Result<Command> {
         .env_remove("FI_PROVIDER_PATH")
         .env_remove("FI_MX_STATISTICS")
         .env_remove("OMX_PROGRESS");
+    if rival.frames_of().is_some() {
+        command.args(options_of_tcp());
+    }
     if rival.is_mx() {
         command.env("FI_PROVIDER_PATH", provider()?);
     }
@@ -156,6 +184,18 @@ fn mpirun(hosts: &Hosts, rival: Rival, part: Part) -> Result<Command> {
         command.env("OMX_PROGRESS", "0");
     }
     Ok(command)
+}
+
+/// Returns the arguments with which Open MPI's own TCP uses the network between the hosts, and ports whose segments are counted.
+pub fn options_of_tcp() -> Vec<String> {
+    let range = (PORTS.end - PORTS.start).to_string();
+    let options = [
+        ("btl_tcp_if_include", NETWORK),
+        ("btl_tcp_port_min_v4", &PORTS.start.to_string()),
+        ("btl_tcp_port_range_v4", &range),
+    ];
+    let words = options.iter().flat_map(|(name, value)| ["--mca", *name, *value]);
+    words.map(str::to_owned).collect()
 }
 
 /// Makes the command `mpirun` with what every run between the hosts needs.

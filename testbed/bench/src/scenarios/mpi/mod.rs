@@ -1,8 +1,9 @@
-//! Stock Open MPI over the provider `mx`, over TCP and over shared memory, between two network namespaces joined by a veth pair
+//! Stock Open MPI over the provider `mx`, over TCP, over ESP and over shared memory, between two network namespaces joined by a veth pair
 //! and within one.
 
 pub mod alone;
 mod figure;
+pub mod frames;
 pub mod hosts;
 pub mod launch;
 mod perf;
@@ -17,6 +18,7 @@ use clap::Args;
 use serde_json::json;
 
 use self::alone::Watch;
+use self::frames::Frames;
 use self::hosts::Hosts;
 use self::plan::{LENGTHS, OPERATIONS, Work};
 use self::rival::Rival;
@@ -27,7 +29,7 @@ use testbed::harness::{
 };
 use testbed::mpi::imb::length_text;
 
-/// Compares stock Open MPI over the provider mx with TCP, with libfabric's tcp and with shared memory.
+/// Compares stock Open MPI over the provider mx with TCP, with ESP, with libfabric's tcp and with shared memory.
 ///
 /// Exit status: 0 when every bar is met, 3 when one is missed or there are fewer than 7 rounds, 1 on failure.
 #[derive(Debug, Args)]
@@ -66,8 +68,10 @@ pub fn compare(options: &Options) -> Result<bool> {
     until_stopped(|stop| {
         let (plan, works) = plan::plan(options);
         let versions = launch::versions()?;
+        let hosts = Hosts::build(&options.cores, stop)?;
         let mut transports = Transports {
-            hosts: Hosts::build(&options.cores, stop)?,
+            frames: Frames::count()?,
+            hosts,
             works,
             memory_ranks: options.ranks.into(),
         };
@@ -78,6 +82,7 @@ pub fn compare(options: &Options) -> Result<bool> {
 
 struct Transports {
     hosts: Hosts,
+    frames: Frames,
     works: BTreeMap<Cell, Work>,
     memory_ranks: usize,
 }
@@ -93,7 +98,7 @@ impl Scenario for Transports {
             vec![perf::measure(&self.hosts)?]
         } else {
             let figures: Vec<_> = works.iter().map(|work| work.figure).collect();
-            let rows = launch::measure(&self.hosts, rival, &figures, self.memory_ranks)?;
+            let rows = launch::measure(&self.hosts, &mut self.frames, rival, &figures, self.memory_ranks)?;
             figures
                 .iter()
                 .map(|figure| figure.sample(&rows))
@@ -131,7 +136,7 @@ fn gains(record: &Record, works: &BTreeMap<Cell, Work>) -> Table {
     columns.push(numbers("16 B, the paper's"));
     let mut table = Table::new(Style::Framed, &columns);
     for (benchmark, of_paper) in OPERATIONS {
-        for rival in [Rival::Tcp, Rival::TcpAndMemory] {
+        for rival in [Rival::Tcp, Rival::TcpAndMemory, Rival::EspAndMemory] {
             let mut row = vec![benchmark.to_owned(), rival.name().to_owned()];
             row.extend(LENGTHS.map(|length| {
                 // An operation without messages stands below the shortest ones.
@@ -158,7 +163,8 @@ fn report(record: &Record, works: &BTreeMap<Cell, Work>, [mpi, libfabric]: &[Str
     }
     text += &format!(
         "Open MPI {mpi}, libfabric {libfabric}. Medians of {} rounds over a veth pair, each host on a core of its own; what is put against\n\
-         each other is of the same round. Two ranks spin, four and more yield. The provider's counters say that it carried the messages.\n",
+         each other is of the same round. Two ranks spin, four and more yield. The provider's counters say that it carried the messages,\n\
+         and with ESP no TCP segment of the ranks came over the interface.\n",
         record.plan.rounds,
     );
     let cores_of_others = others::cores_of_others(record);

@@ -163,6 +163,7 @@ impl Builder {
         self.group(&[
             (Rival::Mx, &[empty, usual]),
             (Rival::Tcp, &[empty, usual]),
+            (Rival::Esp, &[empty, usual]),
             (Rival::LibfabricTcp, &[empty, usual]),
             (Rival::TcpPlain, &[usual]),
             (Rival::LibfabricTcpPlain, &[usual]),
@@ -173,6 +174,7 @@ impl Builder {
             (Rival::TcpPlain, &[jumbo]),
             (Rival::LibfabricTcpPlain, &[jumbo]),
             (Rival::Tcp, &[jumbo]),
+            (Rival::Esp, &[jumbo]),
             (Rival::LibfabricTcp, &[jumbo]),
         ]);
     }
@@ -186,7 +188,7 @@ impl Builder {
             self.bar(shortest, Some(Rival::Tcp), Limit::RatioMax(1.0), Weight::Must);
         }
         figures.dedup();
-        let rivals = [Rival::Mx, Rival::Tcp, Rival::TcpAndMemory];
+        let rivals = [Rival::Mx, Rival::Tcp, Rival::TcpAndMemory, Rival::EspAndMemory];
         self.group(&rivals.map(|rival| (rival, &*figures)));
     }
 

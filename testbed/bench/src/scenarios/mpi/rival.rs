@@ -1,5 +1,7 @@
 //! The rivals: transports of Open MPI, and the one program without MPI.
 
+use super::frames::Protocol;
+
 /// A rival is what carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rival {
@@ -17,6 +19,10 @@ pub enum Rival {
     LibfabricTcpPlain,
     /// Open MPI's own TCP between hosts, its shared memory within them.
     TcpAndMemory,
+    /// Open MPI's own TCP under `esp-run`, so that it is ESP that carries it.
+    Esp,
+    /// ESP between hosts, Open MPI's shared memory within them.
+    EspAndMemory,
     /// Open MPI's own shared memory.
     Memory,
     /// Two endpoints of `omx` without MPI.
@@ -39,6 +45,8 @@ impl Rival {
             Self::LibfabricTcp => "libfabric's tcp",
             Self::LibfabricTcpPlain => "libfabric's tcp, no offloads",
             Self::TcpAndMemory => "TCP and shared memory",
+            Self::Esp => "ESP",
+            Self::EspAndMemory => "ESP and shared memory",
             Self::Memory => "shared memory",
             Self::OmxPerf => "omx_perf",
         }
@@ -47,6 +55,15 @@ impl Rival {
     /// Returns whether messages go through the provider.
     pub const fn is_mx(self) -> bool {
         matches!(self, Self::Mx | Self::MxWithoutHelper)
+    }
+
+    /// Returns what frames of Open MPI's own TCP transport are between the hosts, where messages go over it.
+    pub const fn frames_of(self) -> Option<Protocol> {
+        match self {
+            Self::Tcp | Self::TcpPlain | Self::TcpAndMemory => Some(Protocol::Tcp),
+            Self::Esp | Self::EspAndMemory => Some(Protocol::Esp),
+            _ => None,
+        }
     }
 
     /// Returns whether the interfaces' offloads are on.
@@ -61,8 +78,8 @@ impl Rival {
         match self {
             Self::Mx | Self::MxWithoutHelper => provider("mx"),
             Self::LibfabricTcp | Self::LibfabricTcpPlain => provider("tcp;ofi_rxm"),
-            Self::Tcp | Self::TcpPlain => own("self,tcp"),
-            Self::TcpAndMemory => own("self,vader,tcp"),
+            Self::Tcp | Self::TcpPlain | Self::Esp => own("self,tcp"),
+            Self::TcpAndMemory | Self::EspAndMemory => own("self,vader,tcp"),
             Self::Memory => own("self,vader"),
             Self::OmxPerf => Vec::new(),
         }

@@ -5,7 +5,6 @@ use anyhow::{Result, ensure};
 use ether::EtherType;
 use netif::{FrameCounter, Instruction, Interface};
 
-use super::figure::Rival;
 use crate::scenarios::openmx::HERE;
 
 /// Ports that the programs use which are measured; what starts them uses others.
@@ -16,6 +15,15 @@ const TCP: u32 = 6;
 
 /// Frames of the other rival at most: the end of its connection may come when the next turn has begun.
 const LATE_MAX: u64 = 10;
+
+/// What frames carry the bytes of stream sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Frames of ESP.
+    Esp,
+    /// Segments of TCP.
+    Tcp,
+}
 
 /// The kernel's counts of frames.
 pub struct Frames {
@@ -65,19 +73,18 @@ impl Frames {
         })
     }
 
-    /// Fails unless what came since `before` came by the rival, and was `least` frames at least.
-    pub fn check(&mut self, before: Counts, rival: Rival, least: u64) -> Result<()> {
+    /// Fails unless what came since `before` came by the protocol of the rival with this name, and was `least` frames at least.
+    pub fn check(&mut self, before: Counts, protocol: Protocol, rival: &str, least: u64) -> Result<()> {
         let now = self.so_far()?;
         let (esp, tcp) = (now.esp - before.esp, now.tcp - before.tcp);
-        let (right, wrong) = match rival {
-            Rival::Esp => (esp, tcp),
-            Rival::Tcp | Rival::TcpPlain => (tcp, esp),
+        let (right, wrong) = match protocol {
+            Protocol::Esp => (esp, tcp),
+            Protocol::Tcp => (tcp, esp),
         };
         ensure!(
             right >= least && wrong <= LATE_MAX,
-            "{esp} frames of ESP and {tcp} segments of TCP came over the interface for {}, where {least} of its own belong: \
-             something else was measured",
-            rival.name()
+            "{esp} frames of ESP and {tcp} segments of TCP came over the interface for {rival}, where {least} of its own belong: \
+             something else was measured"
         );
         Ok(())
     }
