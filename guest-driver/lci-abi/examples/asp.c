@@ -1,5 +1,7 @@
 /* All shortest paths (Floyd and Warshall) on a matrix whose rows are spread over the nodes, compared with a sequential run: asp [VERTICES]
  * In step k the owner of row k broadcasts it. A row is one packet here. */
+#include "wait.h"
+
 #include <lci.h>
 
 #include <stdio.h>
@@ -43,24 +45,6 @@ static void relax(uint32_t *row, const uint32_t *through_row, int k)
     for (int to = 0; to < size; to++)
         if (first + through_row[to] < row[to])
             row[to] = first + through_row[to];
-}
-
-/* Polls, and lets others run if nothing has come. What a node that is gone should have sent never comes, so that ends the program. */
-static void wait_a_moment(void)
-{
-    struct lci_event event;
-    int count = lci_poll();
-    if (count < 0) {
-        fprintf(stderr, "node %d: %s\n", lci_me(), lci_error());
-        exit(1);
-    }
-    while (lci_next_event(&event) > 0)
-        if (event.kind != LCI_EVENT_TIMER) {
-            fprintf(stderr, "node %d: node %d is gone\n", lci_me(), event.number);
-            exit(1);
-        }
-    if (!count)
-        lci_idle();
 }
 
 static int owner_of(int k, int nodes)

@@ -1,6 +1,8 @@
 /* QR factorization by Householder reflections with column pivoting, compared with a sequential run: qr [COLUMNS]
  * Columns are spread over the nodes in turn. In each step all agree on the longest column (reduce to all), and its owner broadcasts the
  * reflection, which is one packet here. */
+#include "wait.h"
+
 #include <lci.h>
 
 #include <math.h>
@@ -62,24 +64,6 @@ static void launch(int to, const struct pivot *pivot, const double *v, int rows)
         fprintf(stderr, "%s\n", lci_error());
         exit(1);
     }
-}
-
-/* Polls, and lets others run if nothing has come. What a node that is gone should have sent never comes, so that ends the program. */
-static void wait_a_moment(void)
-{
-    struct lci_event event;
-    int count = lci_poll();
-    if (count < 0) {
-        fprintf(stderr, "node %d: %s\n", lci_me(), lci_error());
-        exit(1);
-    }
-    while (lci_next_event(&event) > 0)
-        if (event.kind != LCI_EVENT_TIMER) {
-            fprintf(stderr, "node %d: node %d is gone\n", lci_me(), event.number);
-            exit(1);
-        }
-    if (!count)
-        lci_idle();
 }
 
 static void wait_for(volatile int *what, int value)

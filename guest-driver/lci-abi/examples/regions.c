@@ -1,5 +1,7 @@
 /* A shared memory of regions after CRL: each region has a home node; who wants to read or write it gets a copy, and copies of others are
  * taken back first. All nodes add to all regions, and the sums are checked: regions [ROUNDS] */
+#include "wait.h"
+
 #include <lci.h>
 
 #include <stdio.h>
@@ -130,22 +132,6 @@ int lci_upcall(int src, void *pkt, int size, int mcast)
     return 0;
 }
 
-/* Polls, and lets others run if nothing has come. What a node that is gone should have sent never comes, so that ends the program. */
-static void poll(void)
-{
-    struct lci_event event;
-    int count = lci_poll();
-    if (count < 0)
-        fail(lci_error());
-    while (lci_next_event(&event) > 0)
-        if (event.kind != LCI_EVENT_TIMER) {
-            fprintf(stderr, "node %d: node %d is gone\n", lci_me(), event.number);
-            exit(1);
-        }
-    if (!count)
-        lci_idle();
-}
-
 static int64_t *start(int region, enum state wanted)
 {
     /* A copy that may only be read is given back first, so that its home knows of one copy of each node. */
@@ -154,7 +140,7 @@ static int64_t *start(int region, enum state wanted)
     if (copies[region].state < wanted) {
         tell(region % lci_size(), wanted == SHARED ? READ : WRITE, region, NONE, NULL);
         while (!copies[region].in_use)
-            poll();
+            wait_a_moment();
     }
     copies[region].in_use = 1;
     return copies[region].words;
@@ -176,7 +162,7 @@ static void barrier(void)
         fail(lci_error());
     barriers++;
     while (done < barriers * (lci_size() - 1))
-        poll();
+        wait_a_moment();
 }
 
 int main(int argc, char **argv)
@@ -203,7 +189,7 @@ int main(int argc, char **argv)
             if (words[word] != words[0])
                 fail("half of a region was written");
         end(region);
-        poll();
+        wait_a_moment();
     }
     barrier();
     int64_t sum = 0;
