@@ -4,6 +4,13 @@ use std::{
     fmt, fs,
     path::{Path, PathBuf},
     process,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, pidfd_open},
 };
 
 /// The authority over cards. It lets a card go by itself a few seconds after it was last asked for something.
@@ -50,6 +57,22 @@ impl Holder {
         found
     }
 
+    /// Waits until the process has ended; `false`: it has not, or cannot be watched.
+    pub(crate) fn ends_within(&self, limit: Duration) -> bool {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
+            return false;
+        };
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => process,
+            Err(error) => return error == Errno::SRCH,
+        };
+        let Ok(limit) = Timespec::try_from(limit) else {
+            return false;
+        };
+        // A signal ends the wait as if the limit were over.
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).is_ok_and(|ended| ended > 0)
+    }
+
     pub(crate) fn is_authority(&self) -> bool {
         self.name == AUTHORITY
     }
@@ -83,5 +106,18 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(Holder::of(&path), None, "it has ended");
         fs::remove_file(&path).unwrap();
+    }
+    #[test]
+    fn the_end_of_a_process_is_waited_for() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let holder = Holder {
+            pid: child.id(),
+            name: "cat".to_owned(),
+        };
+        assert!(!holder.ends_within(Duration::ZERO), "it runs");
+        drop(child.stdin.take());
+        assert!(holder.ends_within(Duration::from_secs(60)), "its end is noticed");
+        child.wait().unwrap();
+        assert!(holder.ends_within(Duration::ZERO), "nothing is left of it");
     }
 }

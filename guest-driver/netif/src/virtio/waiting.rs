@@ -1,27 +1,20 @@
 //! Waits for cards that an authority is about to let go.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use super::VirtioError;
 
 /// An authority is waited for this long, which is longer than it stays without anything to do (5 s).
 const RELEASE_LIMIT: Duration = Duration::from_secs(8);
-/// The pause between two attempts in that time: nothing becomes readable when a card is let go.
-const RELEASE_PAUSE: Duration = Duration::from_millis(50);
 
-/// Opens a card, and waits if an authority has it that may be about to let it go.
+/// Opens a card. If an authority has it that may be about to let it go, waits for that authority's end: one that was started for a
+/// program lets its cards go by ending.
 pub(super) fn open_after_authority<T>(open: impl Fn() -> Result<T, VirtioError>) -> Result<T, VirtioError> {
     let begin = Instant::now();
     loop {
         match open() {
             Err(VirtioError::InUse { by: Some(holder), .. })
-                if holder.is_authority() && begin.elapsed() < RELEASE_LIMIT =>
-            {
-                thread::sleep(RELEASE_PAUSE);
-            }
+                if holder.is_authority() && holder.ends_within(RELEASE_LIMIT.saturating_sub(begin.elapsed())) => {}
             result => return result,
         }
     }
