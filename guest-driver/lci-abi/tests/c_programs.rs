@@ -8,33 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weft_guest_driver_testkit::{bridged, in_private_network_as_root};
+use weft_guest_driver_testkit::{bridged, end_within, functions_of_header, in_private_network_as_root, static_library};
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// The static library that cargo made for these tests.
-fn archive() -> PathBuf {
-    let own = env::current_exe().unwrap();
-    let deps = own.parent().unwrap();
-    let is_ours = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("liblci_abi") && name.ends_with(".a")
-    };
-    let found = [deps, deps.parent().unwrap()].into_iter().flat_map(|dir| {
-        let entries = fs::read_dir(dir).unwrap();
-        entries.map(|entry| entry.unwrap().path()).filter(is_ours)
-    });
-    let age = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
-    found
-        .max_by_key(age)
-        .expect("cargo makes the static library for the tests")
-}
 
 /// Links the library and compiles a program of `folder`; its path.
 fn compile(out: &Path, source: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let linked = Command::new(here.join("link"))
-        .arg(archive())
+        .arg(static_library("liblci_abi"))
         .arg(out)
         .status()
         .unwrap();
@@ -72,13 +54,7 @@ fn start(out: &Path, program: &Path, interface: &str, nodes: &str, arguments: &[
 
 /// Waits for a program with a limit.
 fn finish(mut child: Child) -> Output {
-    let start = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > LIMIT {
-            child.kill().unwrap();
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+    end_within(&mut child, LIMIT);
     child.wait_with_output().unwrap()
 }
 
@@ -192,17 +168,11 @@ fn the_manual_page_explains_every_call_of_the_header() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let header = fs::read_to_string(here.join("include/lci.h")).unwrap();
     let page = fs::read_to_string(here.join("lci.3")).unwrap().replace("\\-", "-");
-    let mut calls = 0;
-    for line in header
-        .lines()
-        .filter(|line| line.ends_with(");") && !line.starts_with([' ', '/']))
-    {
-        let before = line.split('(').next().unwrap();
-        let call = before.rsplit([' ', '*']).next().unwrap();
+    let calls = functions_of_header(&header);
+    for call in &calls {
         // `lci_init` is this one with the program's upcall.
-        let call = if call == "lci_init_upcall" { "lci_init" } else { call };
-        assert!(page.contains(&format!("{call}(")), "{call}: {line}");
-        calls += 1;
+        let call = if *call == "lci_init_upcall" { "lci_init" } else { call };
+        assert!(page.contains(&format!("{call}(")), "{call}");
     }
-    assert!(calls >= 20, "{calls} calls");
+    assert!(calls.len() >= 20, "{calls:?}");
 }

@@ -6,13 +6,18 @@
 //! that process ends. Needs `unshare` and `ip`; no root where the system lets users make user namespaces.
 
 use std::{
-    env,
+    env, fs,
     io::{self, Write},
     os::fd::{AsRawFd, BorrowedFd},
-    path::Path,
-    process::{Command, Stdio},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
 };
 
 const INSIDE: &str = "WEFT_TEST_NAMESPACE";
@@ -115,6 +120,53 @@ pub fn copy_program(from: &Path, to: &Path) {
         "{} is not copied",
         from.display()
     );
+}
+
+/// Waits for the end of a program, and kills it if that takes longer than `limit`.
+///
+/// # Panics
+/// When the kernel does not let it be watched.
+pub fn end_within(child: &mut Child, limit: Duration) -> ExitStatus {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).expect("a child can be watched");
+    let limit = Timespec::try_from(limit).expect("a limit that the kernel can count");
+    if poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).expect("a child can be watched") == 0 {
+        child.kill().expect("an own child can be killed");
+    }
+    child.wait().expect("an own child is waited for")
+}
+
+/// Finds the newest static library that cargo made beside this test, by the begin of its file's name, such as `liblci_abi`.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn static_library(name: &str) -> PathBuf {
+    let own = env::current_exe().expect("a test is a program");
+    let deps = own.parent().expect("a program has a folder");
+    let is_it = |path: &PathBuf| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        file.starts_with(name) && file.ends_with(".a")
+    };
+    let found = [deps, deps.parent().expect("cargo's folder")]
+        .into_iter()
+        .flat_map(|dir| {
+            let entries = fs::read_dir(dir).expect("cargo's folder can be read");
+            entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_it)
+        });
+    found
+        .max_by_key(|path| fs::metadata(path).and_then(|file| file.modified()).ok())
+        .expect("cargo makes the static library for the tests")
+}
+
+/// Returns the names of the functions that a C header declares, each declaration being one line.
+#[must_use]
+pub fn functions_of_header(header: &str) -> Vec<&str> {
+    let declarations = header
+        .lines()
+        .filter(|line| line.ends_with(");") && !line.starts_with([' ', '/']));
+    declarations
+        .filter_map(|line| line.split('(').next()?.rsplit([' ', '*']).next())
+        .collect()
 }
 
 /// Whether this kernel has AF_XDP sockets, and lets a process map the rings of those that another one made (Linux 6.4): what

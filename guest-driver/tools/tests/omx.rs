@@ -4,17 +4,16 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
+    os::unix::process::ExitStatusExt,
     path::Path,
     process::{Child, Command, ExitStatus, Output, Stdio},
+    time::Duration,
 };
 
 use omx::Board;
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, PidfdFlags, pidfd_open},
-};
+use rustix::process::Signal;
 use serde_json::Value;
-use weft_guest_driver_testkit::{Veth, in_private_network};
+use weft_guest_driver_testkit::{Veth, end_within, in_private_network};
 
 const PERF: &str = env!("CARGO_BIN_EXE_omx_perf");
 const INFO: &str = env!("CARGO_BIN_EXE_omx_info");
@@ -198,13 +197,9 @@ fn server(dir: &Path, interface: &str, extra: impl FnOnce(&mut Command)) -> (Chi
 
 /// Waits for the end of a program, but not for ever.
 fn ended(child: &mut Child) -> ExitStatus {
-    let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
-    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
-    if poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).unwrap() == 0 {
-        child.kill().unwrap();
-        panic!("it does not end");
-    }
-    child.wait().unwrap()
+    let status = end_within(child, Duration::from_secs(60));
+    assert_ne!(status.signal(), Some(Signal::KILL.as_raw()), "it does not end");
+    status
 }
 
 /// A sender of a few short messages.

@@ -12,7 +12,7 @@ use std::{
 
 use ether::EtherType;
 use netif::{AfPacket, AfPacketOptions, Netif};
-use weft_guest_driver_testkit::Veth;
+use weft_guest_driver_testkit::{Veth, end_within, static_library};
 
 /// A program that needs longer than this hangs.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -21,22 +21,6 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 fn programs() -> PathBuf {
     let own = env::current_exe().unwrap();
     own.ancestors().nth(2).unwrap().to_path_buf()
-}
-
-/// A static library that cargo made for these tests.
-pub fn archive(library: &str) -> PathBuf {
-    let is_ours = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with(library) && name.ends_with(".a")
-    };
-    let found = [programs().join("deps"), programs()].into_iter().flat_map(|dir| {
-        let entries = fs::read_dir(dir).unwrap();
-        entries.map(|entry| entry.unwrap().path()).filter(is_ours)
-    });
-    let age = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
-    found
-        .max_by_key(age)
-        .expect("cargo makes the static library for the tests")
 }
 
 fn omxd() -> PathBuf {
@@ -98,16 +82,7 @@ impl Running {
         };
         let out = read(&mut out.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
         let err = read(&mut err.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
-        let begin = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            if begin.elapsed() > LIMIT {
-                self.child.kill().unwrap();
-            }
-            thread::sleep(Duration::from_millis(5));
-        };
+        let status = end_within(&mut self.child, LIMIT);
         let bytes =
             |thread: Option<thread::JoinHandle<Vec<u8>>>| thread.map_or_else(Vec::new, |one| one.join().unwrap());
         let output = Output {
@@ -361,7 +336,7 @@ pub fn library() -> &'static Path {
         let own = out.join(std::process::id().to_string());
         let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("link");
         let linked = Command::new(link)
-            .arg(archive("libesp_preload"))
+            .arg(static_library("libesp_preload"))
             .arg(&own)
             .status()
             .unwrap();

@@ -2,9 +2,11 @@
 
 use std::{path::Path, process::Command};
 
+use weft_guest_driver_testkit::static_library;
+
 use crate::{
     between_hosts,
-    hosts::{Hosts, Left, Right, archive},
+    hosts::{Hosts, Left, Right},
 };
 
 /// Links the library and compiles the program.
@@ -12,7 +14,7 @@ fn compile(hosts: &Hosts) -> [String; 2] {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../esp-socket");
     let out = hosts.dir().join("esp");
     let linked = Command::new(own.join("link"))
-        .arg(archive("libesp_socket"))
+        .arg(static_library("libesp_socket"))
         .arg(&out)
         .status()
         .unwrap();

@@ -1,39 +1,27 @@
 //! The linked libraries and programs that use them.
 
 use std::{
-    env, fs,
+    env,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
+
+use weft_guest_driver_testkit::static_library;
 
 /// The linked libraries, for one test.
 pub struct Kit {
     pub dir: tempfile::TempDir,
 }
 
-/// The static library that cargo made for these tests.
-fn archive() -> PathBuf {
-    let own = env::current_exe().unwrap();
-    let deps = own.parent().unwrap();
-    let is_ours = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("libmx_abi") && name.ends_with(".a")
-    };
-    let found = [deps, deps.parent().unwrap()].into_iter().flat_map(|dir| {
-        let entries = fs::read_dir(dir).unwrap();
-        entries.map(|entry| entry.unwrap().path()).filter(is_ours)
-    });
-    let age = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
-    found
-        .max_by_key(age)
-        .expect("cargo makes the static library for the tests")
-}
-
 impl Kit {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("link");
-        let linked = Command::new(link).arg(archive()).arg(dir.path()).status().unwrap();
+        let linked = Command::new(link)
+            .arg(static_library("libmx_abi"))
+            .arg(dir.path())
+            .status()
+            .unwrap();
         assert!(linked.success(), "the libraries do not link");
         Self { dir }
     }
