@@ -2,8 +2,10 @@
 
 use std::{
     fs,
+    os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use crate::{kit::Kit, kit::omxd, other_host::OtherHost, with_cable};
@@ -24,14 +26,21 @@ fn compile(kit: &Kit, name: &str) -> PathBuf {
 struct ByHand(Child);
 
 impl ByHand {
-    fn start(mut command: Command, interface: &str, name: &str) -> Self {
-        Self(
-            command
-                .args([interface, "--name", name])
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap(),
-        )
+    /// Returns when it serves programs: one that came before would start an `omxd` of its own, with another name.
+    fn start(mut command: Command, kit: &Kit, interface: &str, name: &str) -> Self {
+        let at = kit.at(&format!("notify-{interface}"));
+        let notices = UnixDatagram::bind(&at).unwrap();
+        notices.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        command.args([interface, "--name", name]).env("NOTIFY_SOCKET", &at);
+        let started = Self(command.stderr(Stdio::null()).spawn().unwrap());
+        let mut notice = [0; 256];
+        let len = notices.recv(&mut notice).expect("it says that it is ready");
+        assert!(
+            notice[..len].starts_with(b"READY=1"),
+            "{}",
+            notice[..len].escape_ascii()
+        );
+        started
     }
 }
 
@@ -51,8 +60,8 @@ fn sender_and_receiver_of_the_readme_run_as_they_stand_there() {
             let (receiver, sender) = (compile(kit, "receiver"), compile(kit, "sender"));
             let other = OtherHost::with(&veth.b);
             let daemon = omxd();
-            let _here = ByHand::start(kit.command(&daemon, &veth.a), &veth.a, "node1:0");
-            let _there = ByHand::start(other.command(kit, &daemon, &veth.b), &veth.b, "node2:0");
+            let _here = ByHand::start(kit.command(&daemon, &veth.a), kit, &veth.a, "node1:0");
+            let _there = ByHand::start(other.command(kit, &daemon, &veth.b), kit, &veth.b, "node2:0");
             let mut receives = other.command(kit, &receiver, &veth.b);
             let receives = receives.stdout(Stdio::piped()).spawn().unwrap();
             // As soon as this host knows the name, and the receiver has its endpoint: until then the program ends with a sentence.
