@@ -337,7 +337,7 @@ mod tests {
         );
         assert!(
             text.contains(
-                "no mark either, reaches 220 Mbit/s without coalescing and 220 with the 1-ms time-out, which is no"
+                "where a call of the program ends, reaches 220 Mbit/s without coalescing and 220 with the 1-ms time-out, which is no"
             ),
             "{text}"
         );
