@@ -4,6 +4,7 @@ mod closing;
 pub(crate) mod congestion;
 mod due;
 mod handshake;
+mod owed;
 mod packets;
 pub(crate) mod receive;
 pub(crate) mod rtt;
