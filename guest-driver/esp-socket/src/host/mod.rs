@@ -6,12 +6,14 @@
 
 mod connection;
 mod held;
+mod id_hasher;
 mod moving;
 mod port;
 mod sleep;
 
 use std::{
     collections::HashMap,
+    hash::BuildHasherDefault,
     os::fd::{AsFd, AsRawFd, RawFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -25,8 +27,8 @@ use netif::{AfPacket, Interface};
 use rustix::time::{ClockId, clock_gettime};
 use weft_authority::esp::{BLOCK_PORTS, ports_of};
 
-use self::port::Port;
 pub(crate) use self::{connection::Connection, held::Held};
+use self::{id_hasher::IdHasher, port::Port};
 use crate::{background, errno::Errno, own_fds, processes, settings, spin::Spin, waiter::Waiter};
 
 /// Returns the engine's time.
@@ -66,7 +68,7 @@ pub struct Host {
 pub(crate) struct State {
     pub(crate) engine: Engine,
     port: Port,
-    pub(crate) connections: HashMap<ConnectionId, Connection>,
+    pub(crate) connections: HashMap<ConnectionId, Connection, BuildHasherDefault<IdHasher>>,
     changes: Arc<AtomicU64>,
     leader: Option<Arc<Waiter>>,
     followers: Vec<Arc<Waiter>>,
@@ -136,7 +138,7 @@ impl Host {
             state: Mutex::new(State {
                 engine,
                 port,
-                connections: HashMap::new(),
+                connections: HashMap::default(),
                 changes,
                 leader: None,
                 followers: Vec::new(),
