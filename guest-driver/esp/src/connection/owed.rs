@@ -12,6 +12,9 @@ const STEPS: [u32; 3] = [64, 256, 1024];
 /// A new connection has a window of 64 packets, so the peer can be far from its end with eight.
 const AT_START: u32 = STEPS[1];
 
+/// Long packets of what may be a message that is answered at once.
+const MESSAGE_PACKETS_MAX: u32 = 6;
+
 /// What came since the last acknowledgement, and in what order.
 #[derive(Debug)]
 pub(super) struct Owed {
@@ -51,10 +54,11 @@ impl Owed {
         self.parts >= WHOLE || self.packets >= room
     }
 
-    /// Whether what came is more than a message in a packet: a peer that sends no more does not keep all that for a later acknowledgement.
+    /// Whether so much came that a peer that has no more to send should not keep it until an acknowledgement is due. Less is a message,
+    /// which an answer acknowledges.
     #[inline]
     pub(super) const fn is_end_of_many(&self) -> bool {
-        self.long_packets > 1
+        self.long_packets > MESSAGE_PACKETS_MAX
     }
 
     /// A packet came that is not the next.
