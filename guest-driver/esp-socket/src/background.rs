@@ -15,7 +15,7 @@ use crate::{host::Host, processes, system};
 /// The first interval in which the thread looks whether calls are made, in nanoseconds: half of the shortest retransmission timer.
 /// Each look at which none were made doubles it.
 const LOOK_NS: u64 = 500_000;
-/// While calls are made at each look, the interval is doubled so often.
+/// While it finds each time that calls were made, the interval is doubled so often.
 const BUSY_DOUBLINGS_MAX: u32 = 1;
 /// Looks at which no call was made before the thread serves the engine: programs that make calls every few milliseconds are not
 /// disturbed, though a peer may send something again meanwhile.

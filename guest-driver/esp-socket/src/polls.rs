@@ -191,7 +191,7 @@ impl<'a> Poll<'a> {
         self.wait(seen, limit_ns, mask)
     }
 
-    /// Looks for a while, and sleeps then. `seen`: the changes before a look that found nothing.
+    /// Looks for a while, and sleeps then. `seen`: the changes before a poll that found nothing.
     fn wait(&mut self, mut seen: u64, limit_ns: Option<u64>, mask: *const sigset_t) -> Result<c_int, Errno> {
         let begin = now();
         let first = self.lists.hosts.first().cloned();

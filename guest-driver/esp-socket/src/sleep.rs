@@ -5,8 +5,12 @@ use std::sync::{Arc, atomic::Ordering};
 use esp::ConnectionId;
 use libc::{pollfd, sigset_t};
 
-use super::{Host, now};
-use crate::{errno::Errno, system, waiter::Waiter};
+use crate::{
+    errno::Errno,
+    host::{Host, now},
+    system,
+    waiter::Waiter,
+};
 
 /// The pause after which a full port is tried again.
 const UNSENT_PAUSE_NS: u64 = 50_000;
@@ -85,7 +89,7 @@ impl Host {
         });
         if leads {
             fds.push(pollfd {
-                fd: self.packet_fd,
+                fd: self.packet_fd(),
                 events: if wants_room {
                     libc::POLLIN | libc::POLLOUT
                 } else {

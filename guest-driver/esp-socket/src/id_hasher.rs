@@ -6,7 +6,7 @@ use std::hash::Hasher;
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A hasher for the engine's names of connections: two small numbers that count up and that no peer chooses, so that nothing has to
-/// be defended, and a look-up, of which every call makes several, costs a few instructions.
+/// be defended, and finding one, which every call does several times, costs a few instructions.
 #[derive(Default)]
 pub(crate) struct IdHasher(u64);
 

@@ -4,13 +4,6 @@
 //! one such thread is the *leader*, which all others sleep behind. A thread in the background serves the engine
 //! when no call does.
 
-mod connection;
-mod held;
-mod id_hasher;
-mod moving;
-mod port;
-mod sleep;
-
 use std::{
     collections::HashMap,
     hash::BuildHasherDefault,
@@ -27,9 +20,10 @@ use netif::{AfPacket, Interface};
 use rustix::time::{ClockId, clock_gettime};
 use weft_authority::esp::{BLOCK_PORTS, ports_of};
 
-pub(crate) use self::{connection::Connection, held::Held};
-use self::{id_hasher::IdHasher, port::Port};
-use crate::{background, errno::Errno, own_fds, processes, settings, spin::Spin, waiter::Waiter};
+pub(crate) use crate::{
+    background, connection::Connection, errno::Errno, id_hasher::IdHasher, own_fds, port::Port, processes, settings,
+    spin::Spin, waiter::Waiter,
+};
 
 /// Returns the engine's time.
 #[inline]
@@ -57,7 +51,7 @@ pub struct Host {
     spin_ns: u64,
     /// For waits for several descriptors.
     pub(crate) spin: Spin,
-    first_port: u16,
+    pub(crate) first_port: u16,
     /// Blocks of wire ports.
     pub(crate) blocks: Vec<u8>,
     /// The process that made this.
@@ -67,13 +61,14 @@ pub struct Host {
 /// What a host's lock protects.
 pub(crate) struct State {
     pub(crate) engine: Engine,
-    port: Port,
+    pub(crate) port: Port,
     pub(crate) connections: HashMap<ConnectionId, Connection, BuildHasherDefault<IdHasher>>,
-    changes: Arc<AtomicU64>,
-    leader: Option<Arc<Waiter>>,
-    followers: Vec<Arc<Waiter>>,
+    pub(crate) changes: Arc<AtomicU64>,
+    /// The thread that sleeps on the port, and those that sleep behind it.
+    pub(crate) leader: Option<Arc<Waiter>>,
+    pub(crate) followers: Vec<Arc<Waiter>>,
     /// The wire port of the block that is tried next.
-    next_port: u16,
+    pub(crate) next_port: u16,
     /// Bytes that a connection keeps for sending.
     pub(crate) send_len: usize,
 }

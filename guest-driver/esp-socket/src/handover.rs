@@ -6,8 +6,11 @@ use esp::{Address, ConnectionId, Handover, Options, wire::Names};
 use ether::{MacAddr, Time};
 use weft_authority::esp::BLOCK_PORTS;
 
-use super::{Connection, Host, State, now};
-use crate::own_fds;
+use crate::{
+    connection::Connection,
+    host::{Host, State, now},
+    own_fds,
+};
 
 /// The interval in which the end of a process looks whether its last bytes were acknowledged.
 const DELIVERY_LOOK_NS: u64 = 5_000_000;
@@ -114,7 +117,7 @@ impl Host {
 
     /// Closes the parent's port in a forked child.
     pub(crate) fn drop_port(&self) {
-        own_fds::release(self.packet_fd);
+        own_fds::release(self.packet_fd());
         self.lock().port.close();
     }
 

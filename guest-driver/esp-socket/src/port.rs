@@ -12,7 +12,7 @@ const BATCH_FRAMES: usize = 32;
 const TURN_FRAMES: usize = 128;
 
 /// The port, and the frames that wait to be sent there.
-pub(super) struct Port {
+pub(crate) struct Port {
     /// None in a forked child, which has no port of its parent's.
     port: Option<AfPacket>,
     frames: Box<[Vec<u8>]>,
@@ -26,7 +26,7 @@ pub(super) struct Port {
 
 impl Port {
     /// `frame_len`: bytes of the longest frame.
-    pub(super) fn new(port: AfPacket, frame_len: usize, interface_index: u32) -> Self {
+    pub(crate) fn new(port: AfPacket, frame_len: usize, interface_index: u32) -> Self {
         Self {
             port: Some(port),
             frames: (0..BATCH_FRAMES).map(|_| vec![0; frame_len]).collect(),
@@ -38,22 +38,22 @@ impl Port {
     }
 
     /// Closes it, in a forked child.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.port = None;
     }
 
     /// Whether frames wait since the port is full.
-    pub(super) const fn is_full(&self) -> bool {
+    pub(crate) const fn is_full(&self) -> bool {
         self.unsent.0 < self.unsent.1
     }
 
     /// Whether the interface is gone or switched off.
-    pub(super) const fn is_down(&self) -> bool {
+    pub(crate) const fn is_down(&self) -> bool {
         self.is_down
     }
 
     /// Prepares the port's descriptor to be slept on; `false`: there is a frame already, or an error.
-    pub(super) fn arm(&mut self) -> bool {
+    pub(crate) fn arm(&mut self) -> bool {
         let port = self.port.as_mut();
         port.is_none_or(|port| matches!(port.wait(Interest::Receive, Instant::now(), None), Ok(Wake::Deadline)))
     }
@@ -70,7 +70,7 @@ impl Port {
     }
 
     /// Hands frames that came to the engine.
-    pub(super) fn receive(&mut self, engine: &mut Engine, now: Time) {
+    pub(crate) fn receive(&mut self, engine: &mut Engine, now: Time) {
         for _ in 0..TURN_FRAMES {
             let Some(port) = self.port.as_mut() else {
                 return;
@@ -103,7 +103,7 @@ impl Port {
     }
 
     /// Sends what the engine wants to send; stops when the port is full.
-    pub(super) fn transmit(&mut self, engine: &mut Engine, now: Time) {
+    pub(crate) fn transmit(&mut self, engine: &mut Engine, now: Time) {
         while self.is_full() || self.fill(engine, now) {
             let (from, to) = self.unsent;
             let Some(port) = self.port.as_mut() else {

@@ -4,9 +4,9 @@ use std::sync::{Arc, atomic::Ordering};
 
 use esp::{ConnectionId, Event, Reason};
 
-use super::State;
 use crate::{
     errno::Errno,
+    host::State,
     mirror::{Mirror, Readiness},
     waiter::Waiter,
 };
