@@ -214,6 +214,14 @@ impl Connection {
         }
     }
 
+    /// The key of the SYN that began it.
+    pub(crate) const fn listened_key(&self) -> Key {
+        Key {
+            local_port: self.ends.listened_port,
+            ..self.key()
+        }
+    }
+
     pub(crate) fn state(&self) -> State {
         match self.phase {
             Phase::SynSent => State::SynSent,
