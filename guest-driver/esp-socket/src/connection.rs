@@ -1,12 +1,11 @@
-//! What a host knows of a connection beside its engine's state, and whom it tells.
+//! What a host knows of a connection beside its engine's state.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
-use esp::{ConnectionId, Event, Reason};
+use esp::{Event, Reason};
 
 use crate::{
     errno::Errno,
-    host::State,
     mirror::{Mirror, Readiness},
     waiter::Waiter,
 };
@@ -40,91 +39,42 @@ impl Connection {
         self.is_ended = true;
         Some(Errno(if is_broken { libc::EPIPE } else { reason.errno() })).filter(|error| error.0 != 0)
     }
-}
 
-impl State {
-    /// Hands events of the engine to the threads and mirrors of their connections.
-    #[inline]
-    pub(crate) fn settle(&mut self) {
-        while let Some(event) = self.engine.poll_event() {
-            self.note(event);
-        }
-    }
-
-    fn note(&mut self, event: Event) {
-        self.changes.fetch_add(1, Ordering::Release);
-        let mut more = false;
-        let id = match event {
-            Event::Connected(id) => {
-                let connection = self.connection(id);
-                (connection.is_connected, connection.is_settled) = (true, true);
-                id
-            }
-            Event::Readable(id) => {
-                more = true;
-                id
-            }
-            Event::Writable(id) => id,
-            Event::PeerFinished(id) => {
-                self.connection(id).is_over = true;
-                id
-            }
-            Event::Closed { id, reason } => {
-                let connection = self.connection(id);
-                if let Some(error) = connection.end(reason) {
-                    connection.error = Some(error);
+    /// Takes what happened to it, and tells the threads that wait.
+    pub(crate) fn take(&mut self, event: Event) {
+        match event {
+            Event::Connected(_) => (self.is_connected, self.is_settled) = (true, true),
+            Event::PeerFinished(_) => self.is_over = true,
+            Event::Closed { reason, .. } => {
+                if let Some(error) = self.end(reason) {
+                    self.error = Some(error);
                 }
-                id
             }
-            Event::Settled(id) => {
-                self.connection(id).is_settled = true;
-                id
-            }
-            Event::Incoming { .. } => return,
-        };
-        for waiter in &self.connection(id).waiters {
+            Event::Settled(_) => self.is_settled = true,
+            Event::Readable(_) | Event::Writable(_) | Event::Incoming { .. } => {}
+        }
+        for waiter in &self.waiters {
             waiter.wake();
         }
-        self.show(id, more);
     }
 
-    pub(crate) fn connection(&mut self, id: ConnectionId) -> &mut Connection {
-        self.connections.entry(id).or_default()
-    }
-
-    /// Returns what calls on the connection would do.
-    pub(crate) fn readiness(&self, id: ConnectionId) -> Readiness {
-        let Some(connection) = self.connections.get(&id) else {
-            return Readiness::default();
-        };
-        let failed = connection.error.is_some();
-        let unread = self.engine.available(id).is_ok_and(|len| len > 0);
-        let space = self.engine.space(id).unwrap_or(0);
+    /// Returns what calls on it would do. `unread`: bytes wait to be read; `has_room`: there is room to send.
+    #[inline]
+    pub(crate) const fn readiness(&self, unread: bool, has_room: bool) -> Readiness {
+        let failed = self.error.is_some();
         Readiness {
-            readable: unread || connection.is_over || failed || connection.is_deaf,
-            writable: connection.is_ended || failed || connection.is_shut || space * 3 >= self.send_len,
-            finished: connection.is_over || connection.is_deaf,
-            hung_up: connection.is_ended || connection.is_over && connection.is_shut,
+            readable: unread || self.is_over || failed || self.is_deaf,
+            writable: self.is_ended || failed || self.is_shut || has_room,
+            finished: self.is_over || self.is_deaf,
+            hung_up: self.is_ended || self.is_over && self.is_shut,
             failed,
         }
     }
 
-    /// Shows the kernel what the connection is ready for, if anybody asked it.
-    pub(crate) fn show(&mut self, id: ConnectionId, more: bool) {
-        if self
-            .connections
-            .get(&id)
-            .is_none_or(|connection| connection.mirror.is_none())
-        {
-            return;
-        }
-        let readiness = self.readiness(id);
-        if !readiness.writable {
-            // A connection that is gone is writable.
-            let _ = self.engine.want_room(id);
-        }
-        if let Some(mirror) = self.connection(id).mirror.as_mut() {
-            mirror.show(readiness, more);
+    /// A thread sleeps no more.
+    pub(crate) fn forget_waiter(&mut self, waiter: &Arc<Waiter>) {
+        if let Some(at) = self.waiters.iter().position(|one| Arc::ptr_eq(one, waiter)) {
+            self.waiters.swap_remove(at);
         }
     }
 }

@@ -7,6 +7,7 @@
 use std::{
     collections::HashMap,
     hash::BuildHasherDefault,
+    net::SocketAddr,
     os::fd::{AsFd, AsRawFd, RawFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -14,16 +15,36 @@ use std::{
     },
 };
 
-use esp::{Config, ConnectionId, Engine};
-use ether::{EtherType, Time};
+use esp::{Address, Config, ConnectionId, Engine, Event, Handover, Options, wire::Names};
+use ether::{EtherType, MacAddr, Time};
+use libc::{pollfd, sigset_t};
 use netif::{AfPacket, Interface};
 use rustix::time::{ClockId, clock_gettime};
 use weft_authority::esp::{BLOCK_PORTS, ports_of};
 
 pub(crate) use crate::{
-    background, connection::Connection, errno::Errno, id_hasher::IdHasher, own_fds, port::Port, processes, settings,
-    spin::Spin, waiter::Waiter,
+    background, connection::Connection, errno::Errno, id_hasher::IdHasher, mirror::Readiness, own_fds, port::Port,
+    processes, settings, sleepers::Sleepers, spin::Spin, system, waiter::Waiter,
 };
+
+/// The interval in which the end of a process looks whether its last bytes were acknowledged.
+const DELIVERY_LOOK_NS: u64 = 5_000_000;
+/// So long a process waits for a peer to learn a connection's port.
+const SETTLE_LIMIT_NS: u64 = 2_000_000_000;
+/// A peer that was silent for so long is asked whether it is there, in nanoseconds: the kernel ends the connections of a program that is
+/// killed, and this is how the peers of ours notice.
+const KEEP_ALIVE_NS: u64 = 10_000_000_000;
+/// The pause after which a full port is tried again.
+const UNSENT_PAUSE_NS: u64 = 50_000;
+/// The pause after which a port is tried again whose interface is switched off.
+const DOWN_PAUSE_NS: u64 = 10_000_000;
+
+fn options() -> Options {
+    Options {
+        keep_alive_ns: Some(KEEP_ALIVE_NS),
+        ..Options::default()
+    }
+}
 
 /// Returns the engine's time.
 #[inline]
@@ -51,7 +72,7 @@ pub struct Host {
     spin_ns: u64,
     /// For waits for several descriptors.
     pub(crate) spin: Spin,
-    pub(crate) first_port: u16,
+    first_port: u16,
     /// Blocks of wire ports.
     pub(crate) blocks: Vec<u8>,
     /// The process that made this.
@@ -61,14 +82,12 @@ pub struct Host {
 /// What a host's lock protects.
 pub(crate) struct State {
     pub(crate) engine: Engine,
-    pub(crate) port: Port,
+    port: Port,
     pub(crate) connections: HashMap<ConnectionId, Connection, BuildHasherDefault<IdHasher>>,
-    pub(crate) changes: Arc<AtomicU64>,
-    /// The thread that sleeps on the port, and those that sleep behind it.
-    pub(crate) leader: Option<Arc<Waiter>>,
-    pub(crate) followers: Vec<Arc<Waiter>>,
+    changes: Arc<AtomicU64>,
+    sleepers: Sleepers,
     /// The wire port of the block that is tried next.
-    pub(crate) next_port: u16,
+    next_port: u16,
     /// Bytes that a connection keeps for sending.
     pub(crate) send_len: usize,
 }
@@ -87,6 +106,56 @@ impl State {
     #[inline]
     pub(crate) fn transmit(&mut self, now: Time) {
         self.port.transmit(&mut self.engine, now);
+    }
+
+    /// Takes events of the engine to the threads and mirrors of their connections.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        while let Some(event) = self.engine.poll_event() {
+            self.note(event);
+        }
+    }
+
+    fn note(&mut self, event: Event) {
+        self.changes.fetch_add(1, Ordering::Release);
+        let (id, more) = match event {
+            Event::Readable(id) => (id, true),
+            Event::Connected(id) | Event::Writable(id) | Event::PeerFinished(id) | Event::Settled(id) => (id, false),
+            Event::Closed { id, .. } => (id, false),
+            Event::Incoming { .. } => return,
+        };
+        self.connection(id).take(event);
+        self.show(id, more);
+    }
+
+    pub(crate) fn connection(&mut self, id: ConnectionId) -> &mut Connection {
+        self.connections.entry(id).or_default()
+    }
+
+    /// Returns what calls on the connection would do.
+    pub(crate) fn readiness(&self, id: ConnectionId) -> Readiness {
+        let unread = self.engine.available(id).is_ok_and(|len| len > 0);
+        let space = self.engine.space(id).unwrap_or(0);
+        let connection = self.connections.get(&id);
+        connection.map_or_else(Readiness::default, |connection| {
+            connection.readiness(unread, space * 3 >= self.send_len)
+        })
+    }
+
+    /// Shows the kernel what the connection is ready for, if anybody asked it.
+    pub(crate) fn show(&mut self, id: ConnectionId, more: bool) {
+        let has_mirror = |connection: &Connection| connection.mirror.is_some();
+        if !self.connections.get(&id).is_some_and(has_mirror) {
+            return;
+        }
+        let readiness = self.readiness(id);
+        if !readiness.writable {
+            // A connection that is gone is writable.
+            let _ = self.engine.want_room(id);
+        }
+        if let Some(mirror) = self.connection(id).mirror.as_mut() {
+            mirror.show(readiness, more);
+        }
     }
 
     /// The program has no more use for a connection.
@@ -135,8 +204,7 @@ impl Host {
                 port,
                 connections: HashMap::default(),
                 changes,
-                leader: None,
-                followers: Vec::new(),
+                sleepers: Sleepers::default(),
                 next_port: (crate::random() as u16) % BLOCK_PORTS,
                 send_len,
             }),
@@ -152,6 +220,119 @@ impl Host {
         });
         background::start(&host)?;
         Ok(host)
+    }
+
+    /// Begins to connect to a peer; `None` if there can be no more connections.
+    pub(crate) fn connect(&self, mac: MacAddr, own: SocketAddr, peer: SocketAddr) -> Option<ConnectionId> {
+        let address = Address { mac, port: peer.port() };
+        let options = Options {
+            names: Some(peer.ip())
+                .filter(|ip| !ip.is_unspecified())
+                .and_then(|ip| Names::new(own, ip)),
+            ..options()
+        };
+        self.at_a_port(|state, port, now| state.engine.connect(port, address, options, now))
+    }
+
+    /// Takes a connection over from the authority or another process.
+    pub(crate) fn attach(&self, handover: &[u8]) -> Option<ConnectionId> {
+        let handover = Handover::from_bytes(handover).ok()?;
+        let id = self.at_a_port(|state, port, now| state.engine.attach(handover.clone(), port, options(), now))?;
+        self.run(|state, _| state.connection(id).is_connected = true);
+        Some(id)
+    }
+
+    /// Tries one wire port after the other.
+    fn at_a_port(
+        &self,
+        mut make: impl FnMut(&mut State, u16, Time) -> Result<ConnectionId, esp::Error>,
+    ) -> Option<ConnectionId> {
+        self.run(|state, now| {
+            for _ in 0..BLOCK_PORTS {
+                let port = self.first_port + state.next_port;
+                state.next_port = (state.next_port + 1) % BLOCK_PORTS;
+                match make(state, port, now) {
+                    Ok(id) => {
+                        state.connections.insert(id, Connection::default());
+                        return Some(id);
+                    }
+                    Err(esp::Error::InUse) => {}
+                    Err(_) => return None,
+                }
+            }
+            None
+        })
+    }
+
+    /// Waits until the peer knows the port at which a connection is. A connection must not move twice before: the peer finds it by the
+    /// port that it knows.
+    pub(crate) fn await_settled(&self, id: ConnectionId) {
+        let begin = now();
+        loop {
+            let seen = self.changes();
+            let is_settled = self.run(|state, _| state.connection(id).is_settled || state.connection(id).is_ended);
+            let waited = now().nanos_since(begin);
+            if is_settled || waited >= SETTLE_LIMIT_NS {
+                return;
+            }
+            // A signal only makes it look once more.
+            let _ = self.sleep(
+                seen,
+                &[id],
+                &mut Vec::new(),
+                Some(SETTLE_LIMIT_NS - waited),
+                std::ptr::null(),
+            );
+        }
+    }
+
+    /// Takes a connection out of the engine, for another process; the pair that shows its state is as it was made.
+    pub(crate) fn take_out(&self, id: ConnectionId) -> Option<Vec<u8>> {
+        self.await_settled(id);
+        self.run(|state, now| {
+            if let Some(mirror) = state.connection(id).mirror.take() {
+                mirror.clear();
+            }
+            state.connections.remove(&id);
+            state.engine.detach(id, None, now).ok()
+        })
+        .map(|handover| handover.to_bytes())
+    }
+
+    /// Copies a connection out of the engine of the parent process, of which this one has a copy.
+    pub(crate) fn detach_copy(&self, id: ConnectionId) -> Option<Vec<u8>> {
+        let mut state = self.lock();
+        let now = now();
+        let _ = state.engine.thaw(id, now);
+        let handover = state.engine.detach(id, None, now).ok()?;
+        state.connections.remove(&id);
+        Some(handover.to_bytes())
+    }
+
+    /// Closes the parent's port in a forked child.
+    pub(crate) fn drop_port(&self) {
+        own_fds::release(self.packet_fd);
+        self.lock().port.close();
+    }
+
+    /// Waits until what the program sent is acknowledged, on connections that it closed too.
+    pub(crate) fn deliver(&self, deadline: Time) {
+        loop {
+            let seen = self.changes();
+            let (is_done, time) = self.run(|state, now| (state.engine.is_delivered(), now));
+            if is_done || time >= deadline {
+                return;
+            }
+            let left = deadline.nanos_since(time);
+            // A signal only makes it look once more.
+            let _ = self.sleep(
+                seen,
+                &[],
+                &mut Vec::new(),
+                Some(left.min(DELIVERY_LOOK_NS)),
+                std::ptr::null(),
+            );
+        }
     }
 
     /// Returns how long a thread spins before it sleeps.
@@ -205,5 +386,97 @@ impl Host {
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
+    }
+
+    /// Serves the engine without a call. Returns the nanoseconds until it wants to be served again without a frame.
+    pub(crate) fn serve_once(&self) -> Option<u64> {
+        let mut state = self.lock();
+        let now = now();
+        state.receive(now);
+        state.settle();
+        state.transmit(now);
+        state.settle();
+        if state.port.is_full() {
+            return Some(UNSENT_PAUSE_NS);
+        }
+        if state.port.arm() {
+            state.engine.poll_timeout().map(|at| at.nanos_since(now))
+        } else {
+            Some(if state.port.is_down() { DOWN_PAUSE_NS } else { 0 })
+        }
+    }
+
+    /// Sleeps until a frame comes, something happens to one of `ids`, one of `fds` is ready, or `limit_ns` are over; not at all if
+    /// anything happened since [`changes`](Self::changes) was `seen`, which is read before the caller looks whether it has to wait.
+    ///
+    /// # Errors
+    /// `EINTR` after a signal.
+    pub(crate) fn sleep(
+        &self,
+        seen: u64,
+        ids: &[ConnectionId],
+        fds: &mut Vec<pollfd>,
+        limit_ns: Option<u64>,
+        mask: *const sigset_t,
+    ) -> Result<(), Errno> {
+        let waiter = Waiter::of_thread()?;
+        let count = fds.len();
+        let mut state = self.lock();
+        state.settle();
+        let now = now();
+        let may_sleep = state.port.arm();
+        let due = state.engine.poll_timeout().map(|at| at.nanos_since(now));
+        if !may_sleep || due == Some(0) || self.changes() != seen {
+            return Ok(());
+        }
+        for id in ids {
+            state.connection(*id).waiters.push(waiter.clone());
+        }
+        let leads = state.sleepers.lie_down(&waiter);
+        let wants_room = state.port.is_full();
+        drop(state);
+        let limit_ns = if leads {
+            [due, limit_ns].into_iter().flatten().min()
+        } else {
+            limit_ns
+        };
+        fds.push(pollfd {
+            fd: waiter.fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        if leads {
+            fds.push(pollfd {
+                fd: self.packet_fd,
+                events: if wants_room {
+                    libc::POLLIN | libc::POLLOUT
+                } else {
+                    libc::POLLIN
+                },
+                revents: 0,
+            });
+            self.serving.fetch_add(1, Ordering::SeqCst);
+        }
+        let woken = system::poll(fds, limit_ns, mask);
+        fds.truncate(count);
+        waiter.reset();
+        self.get_up(&waiter, leads, ids);
+        woken.map(drop)
+    }
+
+    /// A thread woke that slept for something to happen to `ids`.
+    fn get_up(&self, waiter: &Arc<Waiter>, leads: bool, ids: &[ConnectionId]) {
+        let mut state = self.lock();
+        for id in ids {
+            if let Some(connection) = state.connections.get_mut(id) {
+                connection.forget_waiter(waiter);
+            }
+        }
+        if leads {
+            self.serving.fetch_sub(1, Ordering::SeqCst);
+        }
+        state.sleepers.get_up(waiter, leads);
+        drop(state);
+        self.note_activity();
     }
 }
