@@ -8,8 +8,9 @@ use libc::{c_int, c_uint, iovec, mmsghdr, msghdr, off_t, sockaddr, socklen_t, ti
 use crate::{
     address::RawAddress,
     errno::Errno,
-    host::{State, now},
+    host::now,
     keeper,
+    state::State,
     stream::Stream,
     system,
     table::{self, Entry},

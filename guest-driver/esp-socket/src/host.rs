@@ -5,8 +5,6 @@
 //! when no call does.
 
 use std::{
-    collections::HashMap,
-    hash::BuildHasherDefault,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, RawFd},
     sync::{
@@ -15,7 +13,7 @@ use std::{
     },
 };
 
-use esp::{Address, Config, ConnectionId, Engine, Event, Handover, Options, wire::Names};
+use esp::{Address, Config, ConnectionId, Engine, Handover, Options, wire::Names};
 use ether::{EtherType, MacAddr, Time};
 use libc::{pollfd, sigset_t};
 use netif::{AfPacket, Interface};
@@ -23,8 +21,8 @@ use rustix::time::{ClockId, clock_gettime};
 use weft_authority::esp::{BLOCK_PORTS, ports_of};
 
 pub(crate) use crate::{
-    background, connection::Connection, errno::Errno, id_hasher::IdHasher, mirror::Readiness, own_fds, port::Port,
-    processes, settings, sleepers::Sleepers, spin::Spin, system, waiter::Waiter,
+    background, connection::Connection, errno::Errno, own_fds, port::Port, processes, settings, spin::Spin,
+    state::State, system, waiter::Waiter,
 };
 
 /// The interval in which the end of a process looks whether its last bytes were acknowledged.
@@ -79,97 +77,6 @@ pub struct Host {
     pub(crate) generation: u32,
 }
 
-/// What a host's lock protects.
-pub(crate) struct State {
-    pub(crate) engine: Engine,
-    port: Port,
-    pub(crate) connections: HashMap<ConnectionId, Connection, BuildHasherDefault<IdHasher>>,
-    changes: Arc<AtomicU64>,
-    sleepers: Sleepers,
-    /// The wire port of the block that is tried next.
-    next_port: u16,
-    /// Bytes that a connection keeps for sending.
-    pub(crate) send_len: usize,
-}
-
-impl State {
-    /// Takes frames from the port, and does what is due.
-    #[inline]
-    pub(crate) fn receive(&mut self, now: Time) {
-        self.port.receive(&mut self.engine, now);
-        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
-            self.engine.handle_timeout(now);
-        }
-    }
-
-    /// Sends what the engine wants to send; stops when the port is full.
-    #[inline]
-    pub(crate) fn transmit(&mut self, now: Time) {
-        self.port.transmit(&mut self.engine, now);
-    }
-
-    /// Takes events of the engine to the threads and mirrors of their connections.
-    #[inline]
-    pub(crate) fn settle(&mut self) {
-        while let Some(event) = self.engine.poll_event() {
-            self.note(event);
-        }
-    }
-
-    fn note(&mut self, event: Event) {
-        self.changes.fetch_add(1, Ordering::Release);
-        let (id, more) = match event {
-            Event::Readable(id) => (id, true),
-            Event::Connected(id) | Event::Writable(id) | Event::PeerFinished(id) | Event::Settled(id) => (id, false),
-            Event::Closed { id, .. } => (id, false),
-            Event::Incoming { .. } => return,
-        };
-        self.connection(id).take(event);
-        self.show(id, more);
-    }
-
-    pub(crate) fn connection(&mut self, id: ConnectionId) -> &mut Connection {
-        self.connections.entry(id).or_default()
-    }
-
-    /// Returns what calls on the connection would do.
-    pub(crate) fn readiness(&self, id: ConnectionId) -> Readiness {
-        let unread = self.engine.available(id).is_ok_and(|len| len > 0);
-        let space = self.engine.space(id).unwrap_or(0);
-        let connection = self.connections.get(&id);
-        connection.map_or_else(Readiness::default, |connection| {
-            connection.readiness(unread, space * 3 >= self.send_len)
-        })
-    }
-
-    /// Shows the kernel what the connection is ready for, if anybody asked it.
-    pub(crate) fn show(&mut self, id: ConnectionId, more: bool) {
-        let has_mirror = |connection: &Connection| connection.mirror.is_some();
-        if !self.connections.get(&id).is_some_and(has_mirror) {
-            return;
-        }
-        let readiness = self.readiness(id);
-        if !readiness.writable {
-            // A connection that is gone is writable.
-            let _ = self.engine.want_room(id);
-        }
-        if let Some(mirror) = self.connection(id).mirror.as_mut() {
-            mirror.show(readiness, more);
-        }
-    }
-
-    /// The program has no more use for a connection.
-    pub(crate) fn close(&mut self, id: ConnectionId, reset: bool, now: Time) {
-        self.connections.remove(&id);
-        // A connection that the engine does not know is gone already.
-        let _ = if reset {
-            self.engine.abort(id)
-        } else {
-            self.engine.close(id, now)
-        };
-    }
-}
-
 /// What a host is made of.
 pub(crate) struct HostParts {
     pub(crate) interface: Interface,
@@ -184,7 +91,6 @@ impl Host {
         let mtu = u16::try_from(parts.interface.mtu).unwrap_or(u16::MAX);
         let mut config = Config::new(parts.interface.mac, mtu);
         config.ether_type = parts.ether_type;
-        let send_len = config.send_buffer as usize;
         let engine = Engine::new(config, crate::random()).map_err(|_| Errno(libc::ENETDOWN))?;
         let packet_fd = parts.port.as_fd().as_raw_fd();
         own_fds::protect(packet_fd);
@@ -199,15 +105,7 @@ impl Host {
             changes: changes.clone(),
             interface: parts.interface,
             packet_fd,
-            state: Mutex::new(State {
-                engine,
-                port,
-                connections: HashMap::default(),
-                changes,
-                sleepers: Sleepers::default(),
-                next_port: (crate::random() as u16) % BLOCK_PORTS,
-                send_len,
-            }),
+            state: Mutex::new(State::new(engine, port, changes)),
             spin_ns: settings::get().spin_ns,
             spin: Spin::default(),
             serving: AtomicU32::new(0),

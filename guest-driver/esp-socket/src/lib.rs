@@ -38,6 +38,7 @@ mod signals;
 mod sleepers;
 mod spin;
 pub mod starter;
+mod state;
 pub mod stream;
 mod system;
 pub mod table;

@@ -18,8 +18,9 @@ use std::{
 
 use crate::{
     counters::{self, Count},
-    host::{Host, State, now},
+    host::{Host, now},
     links,
+    state::State,
     stream::Stream,
     table::{self, Entry},
 };
