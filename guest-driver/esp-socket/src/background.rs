@@ -15,6 +15,8 @@ use crate::{host::Host, processes, system};
 /// The first interval in which the thread looks whether calls are made, in nanoseconds: half of the shortest retransmission timer.
 /// Each look at which none were made doubles it.
 const LOOK_NS: u64 = 500_000;
+/// While it finds each time that calls were made, the interval is doubled so often.
+const BUSY_DOUBLINGS_MAX: u32 = 1;
 /// Looks at which no call was made before the thread serves the engine: programs that make calls every few milliseconds are not
 /// disturbed, though a peer may send something again meanwhile.
 const LOOKS_MIN: u32 = 3;
@@ -37,7 +39,7 @@ pub(crate) fn start(host: &Arc<Host>) -> std::io::Result<()> {
 }
 
 fn serve(host: &Weak<Host>) {
-    let (mut seen, mut looks) = (u64::MAX, 0_u32);
+    let (mut seen, mut looks, mut busy_looks) = (u64::MAX, 0_u32, 0_u32);
     while let Some(host) = host.upgrade() {
         if host.generation != processes::generation() {
             return;
@@ -45,9 +47,11 @@ fn serve(host: &Weak<Host>) {
         let activity = host.activity.load(Ordering::SeqCst);
         if activity != seen {
             (seen, looks) = (activity, 0);
-            rest(&host, Some(LOOK_NS), false);
+            rest(&host, Some(LOOK_NS << busy_looks.min(BUSY_DOUBLINGS_MAX)), false);
+            busy_looks = busy_looks.saturating_add(1);
             continue;
         }
+        busy_looks = 0;
         looks += 1;
         let serves = looks >= LOOKS_MIN && host.serving.load(Ordering::SeqCst) == 0;
         let mut limit = Some(LOOK_NS << looks.saturating_sub(1).min(DOUBLINGS_MAX));

@@ -8,8 +8,9 @@ use libc::{c_int, c_uint, iovec, mmsghdr, msghdr, off_t, sockaddr, socklen_t, ti
 use crate::{
     address::RawAddress,
     errno::Errno,
-    host::{State, now},
+    host::now,
     keeper,
+    state::State,
     stream::Stream,
     system,
     table::{self, Entry},
@@ -83,10 +84,9 @@ impl Receive<'_> {
             self.done += if self.flags & libc::MSG_TRUNC != 0 {
                 state.engine.discard(id, self.len - self.done, now).unwrap_or(0)
             } else {
-                self.copy(state, peeks)
+                self.copy(state, peeks, now)
             };
             if !peeks {
-                let _ = state.engine.discard(id, 0, now);
                 state.show(id, false);
             }
         }
@@ -105,7 +105,7 @@ impl Receive<'_> {
     }
 
     /// Copies bytes to the program's parts, behind those that are done.
-    fn copy(&self, state: &mut State, peeks: bool) -> usize {
+    fn copy(&self, state: &mut State, peeks: bool, now: Time) -> usize {
         let id = self.stream.id;
         let (mut skipped, mut copied) = (0, 0);
         for part in self.parts {
@@ -126,7 +126,7 @@ impl Receive<'_> {
             }
         }
         if !peeks {
-            let _ = state.engine.discard(id, copied, now());
+            let _ = state.engine.discard(id, copied, now);
         }
         copied
     }

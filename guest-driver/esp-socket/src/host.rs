@@ -5,50 +5,37 @@
 //! when no call does.
 
 use std::{
-    collections::HashMap,
-    io::IoSlice,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, RawFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
-    time::Instant,
 };
 
-use esp::{Address, Config, ConnectionId, Engine, Event, Handover, Options, Reason, wire::Names};
+use esp::{Address, Config, ConnectionId, Engine, Handover, Options, wire::Names};
 use ether::{EtherType, MacAddr, Time};
 use libc::{pollfd, sigset_t};
-use netif::{AfPacket, Interest, Interface, Netif, Wake};
+use netif::{AfPacket, Interface};
 use rustix::time::{ClockId, clock_gettime};
 use weft_authority::esp::{BLOCK_PORTS, ports_of};
 
-use crate::{
-    background,
-    errno::Errno,
-    mirror::{Mirror, Readiness},
-    own_fds, processes, settings,
-    spin::Spin,
-    system,
-    waiter::Waiter,
+pub(crate) use crate::{
+    background, connection::Connection, errno::Errno, own_fds, port::Port, processes, settings, spin::Spin,
+    state::State, system, waiter::Waiter,
 };
 
-/// Frames that are handed to the port with one system call at most.
-const BATCH_FRAMES: usize = 32;
 /// The interval in which the end of a process looks whether its last bytes were acknowledged.
 const DELIVERY_LOOK_NS: u64 = 5_000_000;
 /// So long a process waits for a peer to learn a connection's port.
 const SETTLE_LIMIT_NS: u64 = 2_000_000_000;
+/// A peer that was silent for so long is asked whether it is there, in nanoseconds: the kernel ends the connections of a program that is
+/// killed, and this is how the peers of ours notice.
+const KEEP_ALIVE_NS: u64 = 10_000_000_000;
 /// The pause after which a full port is tried again.
 const UNSENT_PAUSE_NS: u64 = 50_000;
 /// The pause after which a port is tried again whose interface is switched off.
 const DOWN_PAUSE_NS: u64 = 10_000_000;
-/// Frames that are taken from the port before what they caused is sent.
-const TURN_FRAMES: usize = 128;
-
-/// A peer that was silent for so long is asked whether it is there, in nanoseconds: the kernel ends the connections of a program that is
-/// killed, and this is how the peers of ours notice.
-const KEEP_ALIVE_NS: u64 = 10_000_000_000;
 
 fn options() -> Options {
     Options {
@@ -90,243 +77,6 @@ pub struct Host {
     pub(crate) generation: u32,
 }
 
-/// What a host's lock protects.
-pub(crate) struct State {
-    pub(crate) engine: Engine,
-    /// None in a forked child, which has no port of its parent's.
-    port: Option<AfPacket>,
-    frames: Box<[Vec<u8>]>,
-    lengths: [usize; BATCH_FRAMES],
-    /// Frames of `frames` that are to be sent: from, to.
-    unsent: (usize, usize),
-    pub(crate) connections: HashMap<ConnectionId, Connection>,
-    changes: Arc<AtomicU64>,
-    leader: Option<Arc<Waiter>>,
-    followers: Vec<Arc<Waiter>>,
-    /// The interface is gone or switched off.
-    pub(crate) is_down: bool,
-    interface_index: u32,
-    /// The wire port of the block that is tried next.
-    pub(crate) next_port: u16,
-    /// Bytes that a connection keeps for sending.
-    pub(crate) send_len: usize,
-}
-
-/// What is known of a connection beside its engine's state.
-#[derive(Default)]
-pub(crate) struct Connection {
-    pub(crate) waiters: Vec<Arc<Waiter>>,
-    pub(crate) mirror: Option<Mirror>,
-    pub(crate) is_connected: bool,
-    /// The peer knows the port at which it is now.
-    pub(crate) is_settled: bool,
-    /// Why it ended, until a call returns it.
-    pub(crate) error: Option<Errno>,
-    /// The peer will send nothing more, or the connection is over.
-    pub(crate) is_over: bool,
-    /// This side sends nothing more.
-    pub(crate) is_shut: bool,
-    /// This side wants to receive nothing more.
-    pub(crate) is_deaf: bool,
-    /// Both directions are over; the engine has forgotten the connection.
-    pub(crate) is_ended: bool,
-}
-
-impl State {
-    /// Prepares the port's descriptor to be slept on; `false`: there is a frame already.
-    fn arm(&mut self) -> bool {
-        let port = self.port.as_mut();
-        port.is_none_or(|port| matches!(port.wait(Interest::Receive, Instant::now(), None), Ok(Wake::Deadline)))
-    }
-
-    /// The port does not work: for as long as the interface is switched off, or for good if it is gone.
-    fn go_down(&mut self, now: Time) {
-        self.is_down = true;
-        // The kernel has a name for every number of an interface that exists.
-        let mut name = [0; libc::IF_NAMESIZE];
-        // SAFETY: the name has the room that the C library wants.
-        if unsafe { libc::if_indextoname(self.interface_index, name.as_mut_ptr()) }.is_null() {
-            self.engine.fail_all(now);
-        }
-    }
-
-    /// Takes frames from the port and runs timers.
-    pub(crate) fn receive(&mut self, now: Time) -> usize {
-        let mut taken = 0;
-        while taken < TURN_FRAMES {
-            let Some(port) = self.port.as_mut() else {
-                break;
-            };
-            match port.poll_receive() {
-                Ok(Some(frame)) => {
-                    // What is not taken, the engine has counted.
-                    let _ = self.engine.handle(frame, now);
-                }
-                Ok(None) => break,
-                Err(_) => {
-                    self.go_down(now);
-                    break;
-                }
-            }
-            taken += 1;
-        }
-        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
-            self.engine.handle_timeout(now);
-        }
-        taken
-    }
-
-    /// Sends what the engine wants to send; stops when the port is full.
-    pub(crate) fn transmit(&mut self, now: Time) {
-        loop {
-            if self.unsent.0 == self.unsent.1 {
-                let mut count = 0;
-                while count < BATCH_FRAMES
-                    && let Some(len) = self.engine.poll_transmit(now, &mut self.frames[count])
-                {
-                    self.lengths[count] = len;
-                    count += 1;
-                }
-                self.unsent = (0, count);
-                if count == 0 {
-                    return;
-                }
-            }
-            let (from, to) = self.unsent;
-            let Some(port) = self.port.as_mut() else {
-                return;
-            };
-            let sent = if to - from == 1 {
-                port.send(&[IoSlice::new(&self.frames[from][..self.lengths[from]])])
-                    .map(usize::from)
-            } else {
-                let slices: [[IoSlice<'_>; 1]; BATCH_FRAMES] =
-                    std::array::from_fn(|at| [IoSlice::new(&self.frames[at][..self.lengths[at]])]);
-                let frames: [&[IoSlice<'_>]; BATCH_FRAMES] = std::array::from_fn(|at| &slices[at][..]);
-                port.send_burst(&frames[from..to])
-            };
-            match sent {
-                Ok(0) => return,
-                Ok(sent) => self.unsent.0 += sent,
-                Err(_) => {
-                    // Frames that the port cannot send are lost, as on a cable; the engine repeats them.
-                    self.go_down(now);
-                    self.unsent.0 = to;
-                }
-            }
-        }
-    }
-
-    /// Hands events of the engine to the threads and mirrors of their connections.
-    pub(crate) fn settle(&mut self) {
-        while let Some(event) = self.engine.poll_event() {
-            self.note(event);
-        }
-    }
-}
-
-impl State {
-    /// The program has no more use for a connection.
-    pub(crate) fn close(&mut self, id: ConnectionId, reset: bool, now: Time) {
-        self.connections.remove(&id);
-        // A connection that the engine does not know is gone already.
-        let _ = if reset {
-            self.engine.abort(id)
-        } else {
-            self.engine.close(id, now)
-        };
-    }
-
-    fn note(&mut self, event: Event) {
-        self.changes.fetch_add(1, Ordering::Release);
-        let (id, error, more) = match event {
-            Event::Connected(id) => {
-                let connection = self.connection(id);
-                (connection.is_connected, connection.is_settled) = (true, true);
-                (id, None, false)
-            }
-            Event::Readable(id) => (id, None, true),
-            Event::Writable(id) => (id, None, false),
-            Event::PeerFinished(id) => {
-                self.connection(id).is_over = true;
-                (id, None, false)
-            }
-            Event::Closed { id, reason } => {
-                let connection = self.connection(id);
-                // A peer that had finished takes nothing more: TCP calls that a broken pipe.
-                let is_broken = connection.is_over && reason == Reason::Reset;
-                connection.is_over = true;
-                connection.is_ended = true;
-                (
-                    id,
-                    Some(Errno(if is_broken { libc::EPIPE } else { reason.errno() })).filter(|error| error.0 != 0),
-                    false,
-                )
-            }
-            Event::Settled(id) => {
-                self.connection(id).is_settled = true;
-                (id, None, false)
-            }
-            Event::Incoming { .. } => return,
-        };
-        let connection = self.connection(id);
-        if error.is_some() {
-            connection.error = error;
-        }
-        for waiter in &connection.waiters {
-            waiter.wake();
-        }
-        self.show(id, more);
-    }
-
-    pub(crate) fn connection(&mut self, id: ConnectionId) -> &mut Connection {
-        self.connections.entry(id).or_default()
-    }
-
-    /// Returns what calls on the connection would do.
-    pub(crate) fn readiness(&self, id: ConnectionId) -> Readiness {
-        let Some(connection) = self.connections.get(&id) else {
-            return Readiness::default();
-        };
-        let failed = connection.error.is_some();
-        let unread = self.engine.available(id).is_ok_and(|len| len > 0);
-        let space = self.engine.space(id).unwrap_or(0);
-        Readiness {
-            readable: unread || connection.is_over || failed || connection.is_deaf,
-            writable: connection.is_ended || failed || connection.is_shut || space * 3 >= self.send_len,
-            finished: connection.is_over || connection.is_deaf,
-            hung_up: connection.is_ended || connection.is_over && connection.is_shut,
-            failed,
-        }
-    }
-
-    /// Shows the kernel what the connection is ready for, if anybody asked it.
-    pub(crate) fn show(&mut self, id: ConnectionId, more: bool) {
-        if self
-            .connections
-            .get(&id)
-            .is_none_or(|connection| connection.mirror.is_none())
-        {
-            return;
-        }
-        let readiness = self.readiness(id);
-        if !readiness.writable {
-            // A connection that is gone is writable.
-            let _ = self.engine.want_room(id);
-        }
-        if let Some(mirror) = self.connection(id).mirror.as_mut() {
-            mirror.show(readiness, more);
-        }
-    }
-}
-
-/// A thread that is about to sleep; taken back when it woke.
-struct Asleep<'a> {
-    host: &'a Host,
-    waiter: Arc<Waiter>,
-    leads: bool,
-}
-
 /// What a host is made of.
 pub(crate) struct HostParts {
     pub(crate) interface: Interface,
@@ -341,33 +91,21 @@ impl Host {
         let mtu = u16::try_from(parts.interface.mtu).unwrap_or(u16::MAX);
         let mut config = Config::new(parts.interface.mac, mtu);
         config.ether_type = parts.ether_type;
-        let send_len = config.send_buffer as usize;
         let engine = Engine::new(config, crate::random()).map_err(|_| Errno(libc::ENETDOWN))?;
-        let frame_len = engine.frame_len_max();
         let packet_fd = parts.port.as_fd().as_raw_fd();
         own_fds::protect(packet_fd);
         let ports = ports_of(parts.block);
-        let interface_index = parts.interface.index.cast_unsigned();
+        let port = Port::new(
+            parts.port,
+            engine.frame_len_max(),
+            parts.interface.index.cast_unsigned(),
+        );
         let changes = Arc::new(AtomicU64::new(0));
         let host = Arc::new(Self {
             changes: changes.clone(),
             interface: parts.interface,
             packet_fd,
-            state: Mutex::new(State {
-                engine,
-                port: Some(parts.port),
-                frames: (0..BATCH_FRAMES).map(|_| vec![0; frame_len]).collect(),
-                lengths: [0; BATCH_FRAMES],
-                unsent: (0, 0),
-                connections: HashMap::new(),
-                changes,
-                leader: None,
-                followers: Vec::new(),
-                is_down: false,
-                interface_index,
-                next_port: (crate::random() as u16) % BLOCK_PORTS,
-                send_len,
-            }),
+            state: Mutex::new(State::new(engine, port, changes)),
             spin_ns: settings::get().spin_ns,
             spin: Spin::default(),
             serving: AtomicU32::new(0),
@@ -472,7 +210,7 @@ impl Host {
     /// Closes the parent's port in a forked child.
     pub(crate) fn drop_port(&self) {
         own_fds::release(self.packet_fd);
-        self.lock().port = None;
+        self.lock().port.close();
     }
 
     /// Waits until what the program sent is acknowledged, on connections that it closed too.
@@ -505,11 +243,7 @@ impl Host {
         let Ok(mut state) = self.state.try_lock() else {
             return false;
         };
-        let wait = state
-            .port
-            .as_mut()
-            .map(|port| port.wait(Interest::Receive, Instant::now(), None));
-        !matches!(wait, Some(Ok(Wake::Deadline)))
+        !state.port.arm()
     }
 
     /// Locks the engine. It is only locked for as long as a call runs, never while a thread sleeps.
@@ -546,6 +280,12 @@ impl Host {
         self.packet_fd
     }
 
+    /// Returns a number that another one follows when something happens to a connection: for [`sleep`](Self::sleep).
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     /// Serves the engine without a call. Returns the nanoseconds until it wants to be served again without a frame.
     pub(crate) fn serve_once(&self) -> Option<u64> {
         let mut state = self.lock();
@@ -554,20 +294,14 @@ impl Host {
         state.settle();
         state.transmit(now);
         state.settle();
-        if state.unsent.0 < state.unsent.1 {
+        if state.port.is_full() {
             return Some(UNSENT_PAUSE_NS);
         }
-        if state.arm() {
+        if state.port.arm() {
             state.engine.poll_timeout().map(|at| at.nanos_since(now))
         } else {
-            Some(if state.is_down { DOWN_PAUSE_NS } else { 0 })
+            Some(if state.port.is_down() { DOWN_PAUSE_NS } else { 0 })
         }
-    }
-
-    /// Returns a number that another one follows when something happens to a connection: for [`sleep`](Self::sleep).
-    #[inline]
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
     }
 
     /// Sleeps until a frame comes, something happens to one of `ids`, one of `fds` is ready, or `limit_ns` are over; not at all if
@@ -588,7 +322,7 @@ impl Host {
         let mut state = self.lock();
         state.settle();
         let now = now();
-        let may_sleep = state.arm();
+        let may_sleep = state.port.arm();
         let due = state.engine.poll_timeout().map(|at| at.nanos_since(now));
         if !may_sleep || due == Some(0) || self.changes() != seen {
             return Ok(());
@@ -596,13 +330,8 @@ impl Host {
         for id in ids {
             state.connection(*id).waiters.push(waiter.clone());
         }
-        let leads = state.leader.is_none();
-        if leads {
-            state.leader = Some(waiter.clone());
-        } else {
-            state.followers.push(waiter.clone());
-        }
-        let wants_room = state.unsent.0 < state.unsent.1;
+        let leads = state.sleepers.lie_down(&waiter);
+        let wants_room = state.port.is_full();
         drop(state);
         let limit_ns = if leads {
             [due, limit_ns].into_iter().flatten().min()
@@ -629,55 +358,23 @@ impl Host {
         let woken = system::poll(fds, limit_ns, mask);
         fds.truncate(count);
         waiter.reset();
-        let asleep = Asleep {
-            host: self,
-            waiter,
-            leads,
-        };
-        asleep.get_up(ids);
+        self.get_up(&waiter, leads, ids);
         woken.map(drop)
     }
-}
 
-impl Asleep<'_> {
-    fn get_up(self, ids: &[ConnectionId]) {
-        let mut state = self.host.lock();
+    /// A thread woke that slept for something to happen to `ids`.
+    fn get_up(&self, waiter: &Arc<Waiter>, leads: bool, ids: &[ConnectionId]) {
+        let mut state = self.lock();
         for id in ids {
-            if let Some(connection) = state.connections.get_mut(id)
-                && let Some(at) = connection.waiters.iter().position(|one| Arc::ptr_eq(one, &self.waiter))
-            {
-                connection.waiters.swap_remove(at);
+            if let Some(connection) = state.connections.get_mut(id) {
+                connection.forget_waiter(waiter);
             }
         }
-        if self.leads {
-            self.host.serving.fetch_sub(1, Ordering::SeqCst);
-            state.leader = None;
-            if let Some(next) = state.followers.first() {
-                next.wake();
-            }
-        } else {
-            state.followers.retain(|one| !Arc::ptr_eq(one, &self.waiter));
+        if leads {
+            self.serving.fetch_sub(1, Ordering::SeqCst);
         }
+        state.sleepers.get_up(waiter, leads);
         drop(state);
-        self.host.note_activity();
-    }
-}
-
-/// A host whose engine nobody runs, for the time of a fork.
-pub(crate) struct Held {
-    // Unlocked before the host is given up.
-    _guard: MutexGuard<'static, State>,
-    _host: Arc<Host>,
-}
-
-impl Held {
-    pub(crate) fn new(host: Arc<Host>) -> Self {
-        let guard = host.lock();
-        // SAFETY: the host lives as long as the guard, which this value drops first.
-        let guard = unsafe { std::mem::transmute::<MutexGuard<'_, State>, MutexGuard<'static, State>>(guard) };
-        Self {
-            _guard: guard,
-            _host: host,
-        }
+        self.note_activity();
     }
 }

@@ -1,7 +1,7 @@
 //! `poll` and `select` with connections among the descriptors: what those are ready for is known here, and the kernel is asked for the
 //! others.
 
-use std::{os::fd::RawFd, slice, sync::Arc};
+use std::{cell::Cell, mem, os::fd::RawFd, slice, sync::Arc};
 
 use libc::{c_int, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
@@ -37,7 +37,7 @@ pub unsafe fn concerns(fds: *const pollfd, count: nfds_t) -> bool {
     // SAFETY: the caller's promise.
     let fds = unsafe { slice::from_raw_parts(fds, count as usize) };
     fds.iter()
-        .any(|one| table::is_known(one.fd) && table::stream(one.fd).is_some())
+        .any(|one| table::is_known(one.fd) && table::has_stream(one.fd))
 }
 
 /// What `poll` says about a connection.
@@ -62,40 +62,65 @@ const fn events_of(ready: Readiness, wanted: i16) -> i16 {
     events
 }
 
-/// One call: the program's descriptors, apart by kind.
-struct Poll<'a> {
-    fds: &'a mut [pollfd],
+/// Room for a call's lists, which the thread's next call uses again: programs look thousands of times before something comes.
+#[derive(Default)]
+struct Lists {
     streams: Vec<(usize, Arc<Stream>)>,
     hosts: Vec<Arc<Host>>,
     /// All descriptors for the kernel, with -1 for connections.
     others: Vec<pollfd>,
+}
+
+thread_local! {
+    static LISTS: Cell<Lists> = const {
+        Cell::new(Lists {
+            streams: Vec::new(),
+            hosts: Vec::new(),
+            others: Vec::new(),
+        })
+    };
+}
+
+impl Lists {
+    /// Takes the thread's; new ones where a signal came into a call, or the thread ends.
+    fn take() -> Self {
+        LISTS.try_with(Cell::take).unwrap_or_default()
+    }
+
+    fn put_back(mut self) {
+        self.streams.clear();
+        self.hosts.clear();
+        self.others.clear();
+        let _ = LISTS.try_with(|lists| lists.set(self));
+    }
+}
+
+/// One call: the program's descriptors, apart by kind.
+struct Poll<'a> {
+    fds: &'a mut [pollfd],
+    lists: Lists,
     has_others: bool,
 }
 
 impl<'a> Poll<'a> {
     fn new(fds: &'a mut [pollfd]) -> Self {
-        let mut others = fds.to_vec();
-        let mut streams = Vec::new();
-        let mut hosts: Vec<Arc<Host>> = Vec::new();
+        let mut lists = Lists::take();
+        let mut has_others = false;
         for (at, one) in fds.iter().enumerate() {
+            let mut other = *one;
             if table::is_known(one.fd)
                 && let Some(stream) = table::stream(one.fd)
             {
-                others[at].fd = -1;
-                if !hosts.iter().any(|host| Arc::ptr_eq(host, &stream.host)) {
-                    hosts.push(stream.host.clone());
+                other.fd = -1;
+                if !lists.hosts.iter().any(|host| Arc::ptr_eq(host, &stream.host)) {
+                    lists.hosts.push(stream.host.clone());
                 }
-                streams.push((at, stream));
+                lists.streams.push((at, stream));
             }
+            has_others |= other.fd >= 0;
+            lists.others.push(other);
         }
-        let has_others = others.iter().any(|one| one.fd >= 0);
-        Self {
-            fds,
-            streams,
-            hosts,
-            others,
-            has_others,
-        }
+        Self { fds, lists, has_others }
     }
 
     /// Finds out what is ready now; how many are.
@@ -103,9 +128,10 @@ impl<'a> Poll<'a> {
         for one in &mut *self.fds {
             one.revents = 0;
         }
-        for host in &self.hosts {
+        for host in &self.lists.hosts {
             host.run(|state, _| {
                 for (at, stream) in self
+                    .lists
                     .streams
                     .iter()
                     .filter(|(_, stream)| Arc::ptr_eq(&stream.host, host))
@@ -121,14 +147,14 @@ impl<'a> Poll<'a> {
             });
         }
         if self.has_others && ask_kernel {
-            system::poll(&mut self.others, Some(0), mask)?;
+            system::poll(&mut self.lists.others, Some(0), mask)?;
             self.take_others();
         }
         Ok(self.fds.iter().filter(|one| one.revents != 0).count())
     }
 
     fn take_others(&mut self) {
-        for (one, other) in self.fds.iter_mut().zip(&mut self.others) {
+        for (one, other) in self.fds.iter_mut().zip(&mut self.lists.others) {
             if other.fd >= 0 {
                 one.revents = other.revents;
             }
@@ -138,16 +164,17 @@ impl<'a> Poll<'a> {
 
     /// Sleeps until something may be ready.
     fn sleep(&mut self, seen: u64, limit_ns: Option<u64>, mask: *const sigset_t) -> Result<(), Errno> {
-        let Some(host) = self.hosts.first().cloned() else {
+        let Some(host) = self.lists.hosts.first().cloned() else {
             return Ok(());
         };
         let of_first = self
+            .lists
             .streams
             .iter()
             .filter(|(_, stream)| Arc::ptr_eq(&stream.host, &host));
         let ids: Vec<_> = of_first.map(|(_, stream)| stream.id).collect();
-        let mut fds = self.others.clone();
-        fds.extend(self.hosts[1..].iter().map(|host| pollfd {
+        let mut fds = self.lists.others.clone();
+        fds.extend(self.lists.hosts[1..].iter().map(|host| pollfd {
             fd: host.packet_fd(),
             events: libc::POLLIN,
             revents: 0,
@@ -156,42 +183,59 @@ impl<'a> Poll<'a> {
     }
 
     fn run(&mut self, limit_ns: Option<u64>, mask: *const sigset_t) -> Result<c_int, Errno> {
+        let seen = self.lists.hosts.first().map_or(0, |host| host.changes());
+        let ready = self.look(true, mask)?;
+        if ready > 0 || limit_ns == Some(0) {
+            return Ok(ready as c_int);
+        }
+        self.wait(seen, limit_ns, mask)
+    }
+
+    /// Looks for a while, and sleeps then. `seen`: the changes before a poll that found nothing.
+    fn wait(&mut self, mut seen: u64, limit_ns: Option<u64>, mask: *const sigset_t) -> Result<c_int, Errno> {
         let begin = now();
-        let first = self.hosts.first().cloned();
+        let first = self.lists.hosts.first().cloned();
         let spin_ns = first.as_ref().map_or(0, |host| host.spin.next(host.spin_ns()));
         let (mut has_slept, mut yielded_ns) = (spin_ns == 0, 0);
         let note = |what: fn(&Spin)| first.iter().for_each(|host| what(&host.spin));
-        let mut ask_kernel = true;
         loop {
-            let seen = self.hosts.first().map_or(0, |host| host.changes());
-            let mut ready = self.look(ask_kernel, mask)?;
-            if ready > 0 && !ask_kernel {
+            let waited = now().nanos_since(begin);
+            if limit_ns.is_some_and(|limit| limit <= waited) {
+                return Ok(0);
+            }
+            let looks = waited < spin_ns;
+            if looks {
+                spin::give_way(waited, &mut yielded_ns);
+            } else {
+                if !mem::replace(&mut has_slept, true) {
+                    note(Spin::failed);
+                }
+                let left = limit_ns.map(|limit| limit - waited);
+                if let Err(interrupted) = self.sleep(seen, left, mask) {
+                    return match self.look(true, mask)? {
+                        0 => Err(interrupted),
+                        ready => Ok(ready as c_int),
+                    };
+                }
+            }
+            seen = first.as_ref().map_or(0, |host| host.changes());
+            let mut ready = self.look(!looks, mask)?;
+            if ready > 0 && looks {
                 ready = self.look(true, mask)?;
             }
-            let waited = now().nanos_since(begin);
-            if ready > 0 || limit_ns.is_some_and(|limit| limit <= waited) {
-                if ready > 0 && !has_slept {
+            if ready > 0 {
+                if !has_slept {
                     note(Spin::succeeded);
                 }
                 return Ok(ready as c_int);
             }
-            if waited < spin_ns {
-                ask_kernel = false;
-                spin::give_way(waited, &mut yielded_ns);
-                continue;
-            }
-            ask_kernel = true;
-            if !std::mem::replace(&mut has_slept, true) {
-                note(Spin::failed);
-            }
-            let left = limit_ns.map(|limit| limit - waited);
-            if let Err(interrupted) = self.sleep(seen, left, mask) {
-                return match self.look(true, mask)? {
-                    0 => Err(interrupted),
-                    ready => Ok(ready as c_int),
-                };
-            }
         }
+    }
+}
+
+impl Drop for Poll<'_> {
+    fn drop(&mut self) {
+        mem::take(&mut self.lists).put_back();
     }
 }
 
@@ -243,7 +287,7 @@ fn put(set: *mut fd_set, fd: RawFd, value: bool) {
 pub unsafe fn select_concerns(count: c_int, read: *const fd_set, write: *const fd_set, other: *const fd_set) -> bool {
     crate::is_in_use()
         && (0..count).any(|fd| {
-            table::is_known(fd) && (has(read, fd) || has(write, fd) || has(other, fd)) && table::stream(fd).is_some()
+            table::is_known(fd) && (has(read, fd) || has(write, fd) || has(other, fd)) && table::has_stream(fd)
         })
 }
 

@@ -9,7 +9,7 @@ use std::{
     os::fd::RawFd,
     ptr,
     sync::{
-        Arc, Once,
+        Arc, MutexGuard, Once,
         atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering},
     },
     thread,
@@ -18,8 +18,9 @@ use std::{
 
 use crate::{
     counters::{self, Count},
-    host::{Held, now},
+    host::{Host, now},
     links,
+    state::State,
     stream::Stream,
     table::{self, Entry},
 };
@@ -34,7 +35,26 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 static IS_FINISHED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+    static STOPPED: RefCell<Vec<StoppedHost>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A host whose engine nobody runs, for the time of a fork.
+struct StoppedHost {
+    // Unlocked before the host is given up.
+    _guard: MutexGuard<'static, State>,
+    _host: Arc<Host>,
+}
+
+impl StoppedHost {
+    fn new(host: Arc<Host>) -> Self {
+        let guard = host.lock();
+        // SAFETY: the host lives as long as the guard, which this value drops first.
+        let guard = unsafe { std::mem::transmute::<MutexGuard<'_, State>, MutexGuard<'static, State>>(guard) };
+        Self {
+            _guard: guard,
+            _host: host,
+        }
+    }
 }
 
 /// Returns a number that a forked child does not share with its parent.
@@ -111,13 +131,13 @@ pub fn before_fork() {
             shared.holders.fetch_add(1, Ordering::Relaxed);
         }
     }
-    let held = links::hosts().into_iter().map(Held::new).collect();
-    HELD.with_borrow_mut(|all| *all = held);
+    let stopped = links::hosts().into_iter().map(StoppedHost::new).collect();
+    STOPPED.with_borrow_mut(|all| *all = stopped);
 }
 
 /// Ends what [`before_fork`] began, in both processes. `child`: what `fork` returned.
 pub fn after_fork(child: i32) {
-    HELD.with_borrow_mut(Vec::clear);
+    STOPPED.with_borrow_mut(Vec::clear);
     if child == 0 {
         GENERATION.fetch_add(1, Ordering::Relaxed);
         counters::forget();

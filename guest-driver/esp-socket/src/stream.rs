@@ -14,12 +14,13 @@ use ether::Time;
 use crate::{
     address::RawAddress,
     errno::Errno,
-    host::{Host, State, now},
+    host::{Host, now},
     mirror::Mirror,
     own_fds::OwnFd,
     processes::{self, Frozen, Shared},
     signals,
     spin::{self, Spin},
+    state::State,
     system,
 };
 

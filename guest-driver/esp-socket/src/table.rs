@@ -80,18 +80,30 @@ fn lock(slot: &AtomicPtr<Entry>) -> Option<*mut Entry> {
     }
 }
 
-/// Returns what is behind a number.
+/// Looks at what is behind a number.
 #[inline]
-pub fn get(fd: RawFd) -> Option<Entry> {
+fn with<T>(fd: RawFd, look: impl FnOnce(&Entry) -> T) -> Option<T> {
     let slot = slot(fd)?;
     if slot.load(Ordering::Relaxed).is_null() {
         return None;
     }
     let entry = lock(slot)?;
     // SAFETY: the slot is locked, so the entry stays until it is unlocked.
-    let copy = unsafe { (*entry).clone() };
+    let seen = look(unsafe { &*entry });
     slot.store(entry, Ordering::Release);
-    Some(copy)
+    Some(seen)
+}
+
+/// Returns what is behind a number.
+#[inline]
+pub fn get(fd: RawFd) -> Option<Entry> {
+    with(fd, Entry::clone)
+}
+
+/// Whether a connection is behind a number.
+#[inline]
+pub fn has_stream(fd: RawFd) -> bool {
+    with(fd, |entry| matches!(entry, Entry::Stream(_))).unwrap_or(false)
 }
 
 /// Returns the connection behind a number.

@@ -41,7 +41,8 @@ pub struct Config {
 /// When things are due, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Timing {
-    /// An acknowledgement waits so long for data to travel with. Every second packet is acknowledged without waiting.
+    /// An acknowledgement waits so long for data to travel with. Several packets in order are acknowledged without waiting: two after a
+    /// loss, up to sixteen when none was lost for long.
     pub ack_delay_ns: u64,
     /// Retransmission time-out before a round trip was measured.
     pub rto_initial_ns: u64,

@@ -9,7 +9,6 @@ const RECORD: &str = "a record of a protocol or a file, field by field";
 const STANDARD: &str = "the variables of IEEE 802.1Q, by their names there";
 const STRATEGY: &str = "a strategy that firmware/README.md or the book shows; `scripts/strategy` compiles it";
 const PAIR: &str = "the two ends of one thing, which are wrong or right together";
-const ESP: &str = "ESP as it first landed: to be split";
 const NOT_YET: &str = "older than the rule, and not mended yet";
 
 /// Functions of more than 70 lines.
@@ -229,7 +228,6 @@ pub const SEVERAL_CONCEPTS: &[Exception] = &[
     exception("vnic/src/dataplane/frames/pool.rs", PAIR),
     exception("vnic/src/dataplane/wiring/card_frames.rs", PAIR),
     exception("vnic/testkit/src/queue.rs", PAIR),
-    exception("guest-driver/esp-socket/src/host.rs", ESP),
 ];
 
 /// Files of Rust that no program names.

@@ -47,9 +47,11 @@ impl Congestion {
         self.partial = 0;
     }
 
-    /// Nothing came back in time.
-    pub(crate) fn timed_out(&mut self, in_flight: u32) {
-        self.threshold = (in_flight / 2).max(MIN);
+    /// Nothing came back in time. The first time, what was in flight may be little since the program had little to send, and says nothing
+    /// of the network: half of the window counts, as in Linux. The peer may merely have been busy.
+    pub(crate) fn timed_out(&mut self, in_flight: u32, is_again: bool) {
+        let carried = if is_again { in_flight } else { self.window };
+        self.threshold = (carried / 2).max(MIN);
         self.window = MIN;
         self.partial = 0;
     }
@@ -71,8 +73,14 @@ mod tests {
         assert_eq!(congestion.window, 64);
         congestion.acknowledged(1);
         assert_eq!(congestion.window, 65);
-        congestion.timed_out(65);
-        assert_eq!((congestion.window, congestion.threshold), (MIN, 32));
+        congestion.timed_out(5, false);
+        assert_eq!(
+            (congestion.window, congestion.threshold),
+            (MIN, 32),
+            "five packets were all there was"
+        );
+        congestion.timed_out(10, true);
+        assert_eq!((congestion.window, congestion.threshold), (MIN, 5));
         (0..100_000).for_each(|_| congestion.acknowledged(100));
         assert_eq!(congestion.window, PACKETS_MAX);
     }

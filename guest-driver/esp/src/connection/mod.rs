@@ -4,6 +4,7 @@ mod closing;
 pub(crate) mod congestion;
 mod due;
 mod handshake;
+mod owed;
 mod packets;
 pub(crate) mod receive;
 pub(crate) mod rtt;
@@ -210,6 +211,14 @@ impl Connection {
             mac: self.ends.peer,
             peer_port: self.ends.peer_port,
             local_port: self.ends.local_port,
+        }
+    }
+
+    /// The key of the SYN that began it.
+    pub(crate) const fn listened_key(&self) -> Key {
+        Key {
+            local_port: self.ends.listened_port,
+            ..self.key()
         }
     }
 

@@ -35,7 +35,13 @@ impl Connection {
         let lists = &mut shared.parked_lists;
         let filled_before = reader.as_ref().map_or(0, |reader| reader.filled);
         let taken = match body {
-            Body::Data(payload) => self.receive.data(number, payload, reader, memory, counters, lists),
+            Body::Data(payload) => {
+                let taken = self.receive.data(number, payload, reader, memory, counters, lists);
+                if frame.header.push {
+                    self.receive.pushed();
+                }
+                taken
+            }
             Body::Piece(piece) => self.receive.piece(number, piece, memory, counters, lists),
             Body::Fin => self.receive.fin(number, counters),
             Body::Probe | Body::Moved(_) => {

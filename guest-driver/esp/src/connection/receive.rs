@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::send::SpareLists;
+use super::{owed::Owed, send::SpareLists};
 use crate::{
     Counter, Counters, PACKETS_MAX,
     memory::{Block, Memory, Purpose},
@@ -13,9 +13,6 @@ use crate::{
 
 /// Packets that an idle connection keeps room for.
 const KEPT_CAPACITY: usize = 16;
-/// Packets after which an acknowledgement does not wait any more.
-const UNACKNOWLEDGED_MAX: u8 = 2;
-
 /// A packet that came before an earlier one.
 #[derive(Debug)]
 pub(crate) struct Parked {
@@ -39,8 +36,8 @@ pub(crate) struct ReceiveHalf {
     pub(crate) limit: u32,
     /// Most bytes of a packet, as announced.
     pub(crate) payload_max: u16,
-    /// Packets that came since the last acknowledgement.
-    unacknowledged: u8,
+    /// What came since the last acknowledgement.
+    owed: Owed,
     /// An acknowledgement is to go at once, on its own if need be.
     pub(crate) ack_now: bool,
     /// The number of the packet that came last, for the order of ranges.
@@ -99,21 +96,38 @@ impl ReceiveHalf {
     /// An acknowledgement goes out.
     #[inline]
     pub(crate) fn acknowledged(&mut self) {
-        self.unacknowledged = 0;
+        self.owed.acknowledged();
     }
 
     /// Whether an acknowledgement is owed.
     #[inline]
     pub(crate) const fn owes_ack(&self) -> bool {
-        self.unacknowledged > 0
+        self.owed.is_any()
     }
 
+    /// A packet of `len` bytes came in order.
     #[inline]
-    fn owe_ack(&mut self) {
-        self.unacknowledged += 1;
-        if self.unacknowledged >= UNACKNOWLEDGED_MAX {
-            self.ack_now = true;
-        }
+    fn owe_ack(&mut self, len: usize) {
+        let is_long = len * 2 > usize::from(self.payload_max);
+        self.ack_now |= self.owed.came(is_long, self.right.wrapping_sub(self.next));
+    }
+
+    /// The peer has nothing more to send for now.
+    #[inline]
+    pub(crate) fn pushed(&mut self) {
+        self.ack_now |= self.owed.is_end_of_many();
+    }
+
+    /// A packet came that is not the next: the peer is to know at once.
+    fn out_of_order(&mut self) {
+        self.ack_now = true;
+        self.owed.out_of_order();
+    }
+
+    /// An acknowledgement has waited long enough.
+    pub(crate) fn ack_is_due(&mut self) {
+        self.ack_now = true;
+        self.owed.waited();
     }
 
     /// Whether the peer's stream is at its end.
@@ -127,7 +141,7 @@ impl ReceiveHalf {
     fn check(&mut self, number: u32, counters: &mut Counters) -> Result<(), Taken> {
         if is_before(number, self.next) {
             counters.count(Counter::Duplicates);
-            self.ack_now = true;
+            self.out_of_order();
             return Err(Taken::Nothing);
         }
         if !is_before(number, self.right) {
@@ -168,7 +182,7 @@ impl ReceiveHalf {
         }
         self.partial = 0;
         self.next = self.next.wrapping_add(1);
-        self.owe_ack();
+        self.owe_ack(payload.len());
         let mut readable = rest.len();
         if !self.parked.is_empty() {
             readable += self.unpark(reader, memory, spare);
@@ -204,7 +218,7 @@ impl ReceiveHalf {
         counters: &mut Counters,
         spare: &mut SpareLists<Parked>,
     ) -> Taken {
-        self.ack_now = true;
+        self.out_of_order();
         self.latest = number;
         let place = self.parked.partition_point(|parked| is_before(parked.number, number));
         if self.parked.get(place).is_some_and(|parked| parked.number == number) {

@@ -459,7 +459,8 @@ impl SendHalf {
     /// may have forgotten it.
     pub(crate) fn timed_out(&mut self, is_again: bool) {
         if !self.sent.is_empty() {
-            self.congestion.timed_out(self.fates.in_flight + self.fates.lost);
+            self.congestion
+                .timed_out(self.fates.in_flight + self.fates.lost, is_again);
         }
         for sent in &mut self.sent {
             if sent.fate == Fate::InFlight || is_again {

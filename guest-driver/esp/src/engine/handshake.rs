@@ -277,8 +277,7 @@ impl Engine {
             self.refuse(frame, ResetCode::Unknown);
             return Err(Counter::DropBadAck);
         }
-        let mut alias = connection.key();
-        alias.local_port = connection.ends.listened_port;
+        let alias = connection.listened_key();
         let (port, is_incoming) = (connection.ends.listened_port, connection.flags.is_incoming);
         if is_incoming {
             let listener = self.listeners.get(port).ok_or(Counter::DropUnknown)?;
@@ -306,7 +305,7 @@ impl Engine {
         let Some(connection) = self.slots.get(slot) else {
             return Err(Counter::DropUnknown);
         };
-        let old = connection.key();
+        let (old, alias) = (connection.key(), connection.listened_key());
         let new = Key { peer_port, ..old };
         if let Some(other) = self.table.get(&new) {
             let is_past = |connection: &Connection| matches!(connection.phase, Phase::TimeWait | Phase::Away(_));
@@ -317,6 +316,8 @@ impl Engine {
         }
         self.table.remove(&old, slot);
         self.table.insert(new, slot);
+        // A peer that moves before its handshake is over has its answer, and asks from its old port no more.
+        self.syns.remove(&alias, slot);
         if let Some(connection) = self.slots.get_mut(slot) {
             connection.ends.peer_port = peer_port;
         }

@@ -330,12 +330,10 @@ impl Engine {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        let mut key = connection.key();
         if core::mem::take(&mut connection.flags.is_known) {
-            self.table.remove(&key, slot);
+            self.table.remove(&connection.key(), slot);
         }
-        key.local_port = connection.ends.listened_port;
-        self.syns.remove(&key, slot);
+        self.syns.remove(&connection.listened_key(), slot);
         let (port, is_incoming) = (connection.ends.listened_port, connection.flags.is_incoming);
         if is_incoming {
             self.listeners.remove_slot(port, slot);

@@ -50,7 +50,7 @@ impl Engine {
             hold,
         } = connection.due;
         if ack <= now {
-            connection.receive.ack_now = true;
+            connection.receive.ack_is_due();
             connection.due.ack = Time::MAX;
         }
         if hold <= now {

@@ -1,7 +1,7 @@
 //! Peers that lie, and strangers that flood: connections of others go on, and nothing grows without bounds.
 
 use esp::{
-    Counter, Event,
+    Config, Counter, Event,
     wire::{Blocks, Body, Frame, Header, Kind, Moved, Path, Piece, Ranges, ResetCode, Syn, SynAck, emit},
 };
 use ether::{EtherType, MacAddr};
@@ -370,4 +370,58 @@ fn memory_for_bytes_has_a_limit_and_its_end_loses_nothing() {
     exchange(&mut world, BULK, [400_000, 100_000]);
     assert!(world.hosts[1].engine.counters().of(Counter::DropNoMemory) > 0);
     assert_eq!(LISTEN.backlog, 16);
+}
+
+#[test]
+fn m_hr2_a_peer_that_moves_in_its_handshake_leaves_nothing_at_its_old_port() {
+    let authority = Config {
+        handshake_ports: Some((1, 4_095)),
+        ..config(1)
+    };
+    let mut world = World::new([config(0), authority], 1);
+    world.hosts[1].engine.listen(PORT, LISTEN).unwrap();
+    let syn = |world: &World, instance| {
+        let header = Header {
+            window: Some(9),
+            ..Header::new(40, PORT)
+        };
+        let body = Body::Syn(Syn {
+            instance,
+            payload_max: 1_400,
+            blocks: Blocks::default(),
+            names: None,
+        });
+        forge(world, 1, STRANGER, &header, &body)
+    };
+    let answered_from = |world: &mut World, frame: &[u8]| {
+        let now = world.now;
+        let engine = &mut world.hosts[1].engine;
+        engine.handle(frame, now);
+        let mut answer = vec![0; 2_000];
+        let len = engine.poll_transmit(now, &mut answer).unwrap();
+        let answer = Frame::parse(&answer[..len], EtherType::ESP).unwrap();
+        assert_eq!((answer.kind, answer.header.destination_port), (Kind::SynAck, 40));
+        answer.header.source_port
+    };
+    let first = syn(&world, 7);
+    let port = answered_from(&mut world, &first);
+    // It does not acknowledge the answer, so the handshake is not over.
+    let header = Header {
+        window: Some(9),
+        ack: Some(0),
+        ..Header::new(41, port)
+    };
+    let moved = Body::Moved(Moved {
+        old_port: 40,
+        instance: 7,
+    });
+    let moved = forge(&world, 1, STRANGER, &header, &moved);
+    let now = world.now;
+    world.hosts[1].engine.handle(&moved, now);
+    while world.hosts[1].engine.poll_transmit(now, &mut [0; 2_000]).is_some() {}
+    let again = syn(&world, 8);
+    let second = answered_from(&mut world, &again);
+    assert_eq!(world.hosts[1].engine.counters().of(Counter::PeersMoved), 1);
+    assert_eq!(answered_from(&mut world, &again), second, "it is the same SYN");
+    assert_eq!(world.hosts[1].engine.connections(), 2);
 }
