@@ -27,7 +27,10 @@ use crate::{
     background,
     errno::Errno,
     mirror::{Mirror, Readiness},
-    own_fds, processes, settings,
+    own_fds::{self, OwnFd},
+    processes,
+    report::Ends,
+    settings,
     spin::Spin,
     system,
     waiter::Waiter,
@@ -100,6 +103,8 @@ pub(crate) struct State {
     /// Frames of `frames` that are to be sent: from, to.
     unsent: (usize, usize),
     pub(crate) connections: HashMap<ConnectionId, Connection>,
+    /// Memory for reports of the connections.
+    pub(crate) report: Option<Arc<OwnFd>>,
     changes: Arc<AtomicU64>,
     leader: Option<Arc<Waiter>>,
     followers: Vec<Arc<Waiter>>,
@@ -130,6 +135,8 @@ pub(crate) struct Connection {
     pub(crate) is_deaf: bool,
     /// Both directions are over; the engine has forgotten the connection.
     pub(crate) is_ended: bool,
+    /// What the program calls it, once it has a socket for it.
+    pub(crate) ends: Option<Box<Ends>>,
 }
 
 impl State {
@@ -333,6 +340,7 @@ pub(crate) struct HostParts {
     pub(crate) ether_type: EtherType,
     pub(crate) port: AfPacket,
     pub(crate) block: u8,
+    pub(crate) report: OwnFd,
 }
 
 impl Host {
@@ -360,6 +368,7 @@ impl Host {
                 lengths: [0; BATCH_FRAMES],
                 unsent: (0, 0),
                 connections: HashMap::new(),
+                report: Some(Arc::new(parts.report)),
                 changes,
                 leader: None,
                 followers: Vec::new(),
@@ -472,7 +481,8 @@ impl Host {
     /// Closes the parent's port in a forked child.
     pub(crate) fn drop_port(&self) {
         own_fds::release(self.packet_fd);
-        self.lock().port = None;
+        let mut state = self.lock();
+        (state.port, state.report) = (None, None);
     }
 
     /// Waits until what the program sent is acknowledged, on connections that it closed too.

@@ -22,6 +22,7 @@ use crate::{
     host::{Host, now},
     links, own_fds,
     passed::Passed,
+    report::Ends,
     settings,
     stream::Stream,
     system,
@@ -67,6 +68,7 @@ pub(crate) fn pass(stream: &Arc<Stream>) {
 
 fn start(stream: &Stream, handover: &[u8]) -> std::io::Result<()> {
     let mut file = File::from(memfd_create("esp-handover", MemfdFlags::CLOEXEC)?);
+    writeln!(file, "{}", stream.ends())?;
     file.write_all(handover)?;
     file.rewind()?;
     let text = |text: &str| CString::new(text).map_err(|_| std::io::ErrorKind::InvalidInput);
@@ -177,9 +179,15 @@ pub fn run(interface: &str) -> Result<(), Box<dyn std::error::Error>> {
     };
     let mut bytes = Vec::new();
     handover.read_to_end(&mut bytes)?;
+    let line = bytes
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .ok_or("the connection is not described")?;
+    let (ends, bytes) = bytes.split_at(line + 1);
     let link = links::link(interface).ok_or("no authority speaks ESP on the interface")?;
     let host = link.host()?;
-    let id = host.attach(&bytes).ok_or("the connection cannot be taken up")?;
+    let id = host.attach(bytes).ok_or("the connection cannot be taken up")?;
+    host.set_ends(id, Ends::of_line(&String::from_utf8_lossy(ends)));
     host.await_settled(id);
     ready.write_all(&[1])?;
     drop(ready);

@@ -378,7 +378,10 @@ mod tests {
         let mut lies = records(3);
         lies[RECORD_LEN] = 200;
         write_report(&memory, 2, &lies, 0).unwrap();
-        assert_eq!(read_report(&memory).unwrap().connections, [connection(0), connection(2)]);
+        assert_eq!(
+            read_report(&memory).unwrap().connections,
+            [connection(0), connection(2)]
+        );
         // Shorter memory than a program has.
         memory.set_len(HEADER_LEN as u64 + 5).unwrap();
         write_at(&memory, &header(2, 2, 1), 0).unwrap();

@@ -135,7 +135,8 @@ impl Daemon {
                 EspRequest::Status => plain(EspReply::Status(esp.status(now))),
                 EspRequest::Programs { after } => plain(EspReply::Programs(esp.programs(after))),
                 EspRequest::Listeners { after } => plain(EspReply::Listeners(esp.listening(after))),
-                EspRequest::Report { session } => esp.report(&who, session),
+                EspRequest::Report { session } => esp.report(session),
+                EspRequest::Handshakes => esp.handshakes(now),
             },
         };
         if let Some(before) = before {

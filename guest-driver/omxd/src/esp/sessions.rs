@@ -2,14 +2,19 @@
 
 use std::{
     fs::File,
+    net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
-use esp::State;
+use esp::{ConnectionId, State};
 use ether::Time;
+use rustix::fs::{Mode, fchmod};
 use weft_authority::{
     OmxdError, Refusal,
-    esp::{EspListening, EspProgram, EspReply, EspStatus, PAGE_ENTRIES_MAX, REPORT_LEN},
+    esp::{
+        EspConnection, EspListening, EspProgram, EspReply, EspStatus, PAGE_ENTRIES_MAX, RECORDS_MAX, REPORT_LEN,
+        write_report,
+    },
 };
 
 use super::{Esp, Refused};
@@ -50,7 +55,7 @@ impl Session {
             pid: who.pid,
             user: who.user,
             command,
-            report: sealed_memory("esp-report", REPORT_LEN).map_err(system)?,
+            report: report_memory()?,
         })
     }
 
@@ -208,17 +213,55 @@ impl Esp {
     }
 
     /// Opens the memory in which a program reports, for reading alone.
-    pub(crate) fn report(&self, who: &Asking, session: u64) -> Answered {
+    pub(crate) fn report(&self, session: u64) -> Answered {
         let Some(session) = self.sessions.get(&session) else {
             return Err((Refusal::NotOpen, "there is no such program".to_owned()));
         };
-        if !who.privileged && who.user != session.user {
-            let sentence = "only root and the program's user may read what it reports".to_owned();
-            return Err((Refusal::NotAllowed, sentence));
-        }
         let readable = open_for_reading(session.report.as_fd()).map_err(system)?;
         Ok((EspReply::Done, vec![readable]))
     }
+
+    /// Reports the connections that no program has yet.
+    pub(crate) fn handshakes(&self, now: Time) -> Answered {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let time_ns = time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned();
+        let begin_ns = time_ns.saturating_sub(now.as_nanos());
+        let mut records = Vec::new();
+        let mut omitted = 0;
+        for (at, id) in self.engine.ids().enumerate() {
+            if at >= RECORDS_MAX {
+                omitted += 1;
+            } else if let Some(connection) = self.handshake(id, begin_ns) {
+                connection.put(&mut records);
+            }
+        }
+        let memory = report_memory()?;
+        write_report(&memory, 2, &records, omitted).map_err(|error| system(OmxdError::io("write a report")(error)))?;
+        let readable = open_for_reading(memory.as_fd()).map_err(system)?;
+        Ok((EspReply::Done, vec![readable]))
+    }
+
+    /// Describes a connection; the engine's time began at `begin_ns`.
+    fn handshake(&self, id: ConnectionId, begin_ns: u64) -> Option<EspConnection> {
+        let mut info = self.engine.info(id).ok()?;
+        info.sent_at = info.sent_at.plus_nanos(begin_ns);
+        info.heard_at = info.heard_at.plus_nanos(begin_ns);
+        let names = self.engine.names(id).ok()?;
+        Some(EspConnection {
+            info,
+            local: names.map(|names| SocketAddr::new(names.destination(), info.listened_port)),
+            peer: names.map(|names| names.source()),
+            socket: 0,
+        })
+    }
+}
+
+/// Makes memory for a report that who gets it for reading cannot open for writing.
+fn report_memory() -> Result<OwnedFd, Refused> {
+    let memory = sealed_memory("esp-report", REPORT_LEN).map_err(system)?;
+    let changed = fchmod(&memory, Mode::RUSR).map_err(OmxdError::io("make memory to be shared"));
+    changed.map_err(system)?;
+    Ok(memory)
 }
 
 /// Opens memory anew, so that the program that gets it cannot write to it.
