@@ -18,7 +18,7 @@ use crate::{
 const TALK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/talk.py");
 
 /// A server at the right host, and a client at the left one that does what it is told.
-struct Talk {
+pub struct Talk {
     server: Running,
     client: Child,
     words: ChildStdin,
@@ -26,7 +26,7 @@ struct Talk {
 }
 
 impl Talk {
-    fn new(hosts: &Hosts) -> Self {
+    pub fn new(hosts: &Hosts) -> Self {
         let server = hosts.serve(Right, 7005, &["python3", TALK, "serve", "7005"]);
         let mut command = hosts.esp(Left);
         command.args(["python3", TALK, "connect", Right.ip(), "7005"]);
@@ -55,9 +55,17 @@ impl Talk {
         line.trim().to_owned()
     }
 
-    fn ask(&mut self, word: &str) -> String {
+    pub fn ask(&mut self, word: &str) -> String {
         self.tell(word);
         self.answer()
+    }
+
+    pub fn client_pid(&self) -> u32 {
+        self.client.id()
+    }
+
+    pub fn server_pid(&self) -> u32 {
+        self.server.pid()
     }
 }
 

@@ -6,6 +6,7 @@ mod hosts;
 mod mpi;
 mod named;
 mod real;
+mod shown;
 
 use weft_guest_driver_testkit::in_private_network_as_root;
 

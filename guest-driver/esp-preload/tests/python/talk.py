@@ -1,7 +1,7 @@
 """Talks over connections when it is told to: `talk.py serve PORT`, `talk.py connect ADDRESS PORT`.
 
 A client reads words from its input and answers each with a line: `echo N` sends N bytes and gets them back, `new` makes another connection
-and uses it once, `wait` waits for the end of the first connection. A line says how it went."""
+and uses it once, `write N` sends N bytes and leaves what comes back, `wait` waits for the end of the first connection. A line says how it went."""
 import os
 import socket
 import sys
@@ -50,6 +50,9 @@ def connect(address):
             elif word == "new":
                 with socket.create_connection(address) as other:
                     said = echo(other, 1000)
+            elif word == "write":
+                first.sendall(b"w" * int(rest[0]))
+                said = "written"
             elif word == "wait":
                 said = "end" if not first.recv(1) else "byte"
         except OSError as error:
