@@ -19,7 +19,7 @@ use std::{
 use esp::{Address, Config, ConnectionId, Engine, Event, Handover, Options, Reason, wire::Names};
 use ether::{EtherType, MacAddr, Time};
 use libc::{pollfd, sigset_t};
-use netif::{AfPacket, Interest, Interface, Netif, Wake};
+use netif::{AfPacket, Interest, Interface, Netif, NetifError, Wake};
 use rustix::time::{ClockId, clock_gettime};
 use weft_authority::esp::{BLOCK_PORTS, ports_of};
 
@@ -110,7 +110,11 @@ pub(crate) struct State {
     followers: Vec<Arc<Waiter>>,
     /// The interface is gone or switched off.
     pub(crate) is_down: bool,
-    interface_index: u32,
+    pub(crate) interface_index: u32,
+    /// The interface's MTU when the port was made, for which its ring has room.
+    pub(crate) port_mtu: u16,
+    /// The MTU that the engine has.
+    pub(crate) mtu: u16,
     /// The wire port of the block that is tried next.
     pub(crate) next_port: u16,
     /// Bytes that a connection keeps for sending.
@@ -215,6 +219,12 @@ impl State {
             match sent {
                 Ok(0) => return,
                 Ok(sent) => self.unsent.0 += sent,
+                Err(NetifError::FrameTooLong { .. }) => {
+                    // The engine sends it again, in pieces that fit.
+                    let socket = port.as_fd().as_raw_fd();
+                    self.follow_mtu(socket, now);
+                    self.unsent.0 += 1;
+                }
                 Err(_) => {
                     // Frames that the port cannot send are lost, as on a cable; the engine repeats them.
                     self.go_down(now);
@@ -346,7 +356,7 @@ pub(crate) struct HostParts {
 impl Host {
     /// Makes the host of an interface, and starts its thread.
     pub(crate) fn new(parts: HostParts) -> Result<Arc<Self>, Errno> {
-        let mtu = u16::try_from(parts.interface.mtu).unwrap_or(u16::MAX);
+        let mtu = u16::try_from(parts.port.mtu()).unwrap_or(u16::MAX);
         let mut config = Config::new(parts.interface.mac, mtu);
         config.ether_type = parts.ether_type;
         let send_len = config.send_buffer as usize;
@@ -374,6 +384,8 @@ impl Host {
                 followers: Vec::new(),
                 is_down: false,
                 interface_index,
+                port_mtu: mtu,
+                mtu,
                 next_port: (crate::random() as u16) % BLOCK_PORTS,
                 send_len,
             }),

@@ -24,6 +24,7 @@ pub mod keeper;
 mod links;
 pub mod listener;
 mod mirror;
+mod mtu;
 pub mod options;
 pub mod own_fds;
 pub mod passed;

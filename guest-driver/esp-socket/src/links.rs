@@ -62,7 +62,7 @@ impl Link {
         match (session.as_mut(), host) {
             (Some(session), Some(host)) => {
                 own_fds::release_session(session);
-                let renewed = session.resume_esp(&host.blocks);
+                let renewed = session.resume_esp(&host.blocks, host.port_mtu());
                 own_fds::protect_session(session);
                 host.report_to(own_fds::OwnFd::new(renewed?));
                 Ok(())

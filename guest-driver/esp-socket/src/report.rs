@@ -72,14 +72,15 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// Reports if something happened since the last time and that is long enough ago; returns the nanoseconds after which it may be
-    /// due again.
+    /// Looks at the interface and reports if something happened since the last time and that is long enough ago; returns the nanoseconds
+    /// after which it may be due again.
     pub(crate) fn turn(&mut self, host: &Host) -> Option<u64> {
         let begin = now();
         if begin < self.next {
             return Some(self.next.nanos_since(begin));
         }
         self.next = begin.plus_nanos(INTERVAL_NS);
+        host.follow_mtu();
         let state = host.lock();
         let memory = state.report.clone()?;
         let counters = state.engine.counters();

@@ -94,14 +94,15 @@ impl Session {
     }
 
     /// Connects anew after the authority was gone, and takes the open ports back to the new one, by their blocks. The ports themselves
-    /// went on receiving. Returns the memory for reports from now on. Listeners must be registered again ([`Session::listen_esp`]).
+    /// went on receiving. `mtu`: the least one that a port had when it was opened. Returns the memory for reports from now on. Listeners must be registered again ([`Session::listen_esp`]).
     ///
     /// # Errors
     /// As [`Session::connect`]; [`OmxdError::Refused`] when a block is another program's.
-    pub fn resume_esp(&mut self, blocks: &[u8]) -> Result<OwnedFd, OmxdError> {
+    pub fn resume_esp(&mut self, blocks: &[u8], mtu: usize) -> Result<OwnedFd, OmxdError> {
         self.reconnect()?;
         let request = EspRequest::Resume {
             blocks: blocks.to_vec(),
+            mtu,
             command: command(),
         };
         match self.ask_esp(request, ANSWER_LIMIT)? {

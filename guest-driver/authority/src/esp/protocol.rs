@@ -25,6 +25,8 @@ pub enum EspRequest {
     Resume {
         /// Their numbers.
         blocks: Vec<u8>,
+        /// The MTU that all of its ports have room for, in bytes.
+        mtu: usize,
         /// The program, as it says.
         command: String,
     },

@@ -4,6 +4,7 @@ mod differential;
 mod faults;
 mod hosts;
 mod mpi;
+mod mtu;
 mod named;
 mod real;
 mod shown;

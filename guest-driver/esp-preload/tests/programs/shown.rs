@@ -22,7 +22,7 @@ fn esp_ss() -> PathBuf {
 }
 
 /// Runs `esp_ss` until it shows what is wanted: programs report a moment later.
-fn shown(hosts: &Hosts, host: Host, options: &[&str], wanted: &[&str]) -> String {
+pub fn shown(hosts: &Hosts, host: Host, options: &[&str], wanted: &[&str]) -> String {
     let program = esp_ss();
     let begin = Instant::now();
     loop {

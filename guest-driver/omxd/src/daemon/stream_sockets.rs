@@ -120,7 +120,7 @@ impl Daemon {
                     esp.open(&who, kept_command(command))
                 }
                 EspRequest::MorePorts => esp.more_ports(&who),
-                EspRequest::Resume { blocks, command } => esp.resume(&who, &blocks, kept_command(command)),
+                EspRequest::Resume { blocks, mtu, command } => esp.resume(&who, &blocks, mtu, kept_command(command)),
                 EspRequest::Listen { address, only_v6 } => esp.listen(&who, address, only_v6),
                 EspRequest::Forget { id, key } => esp.forget(id, key),
                 EspRequest::Claim { token, key } => esp.claim(&who, token, key, now),

@@ -27,6 +27,8 @@ pub(super) struct Session {
     command: String,
     /// The memory in which it reports.
     report: OwnedFd,
+    /// The longest packets that all of its ports have room for.
+    pub(super) port_mtu: usize,
 }
 
 /// A program that asks.
@@ -50,12 +52,13 @@ pub(super) fn system(error: impl Into<OmxdError>) -> Refused {
 
 impl Session {
     /// Makes the session of a program, with its name for itself, and memory for its reports.
-    fn new(who: &Asking, command: String) -> Result<Self, Refused> {
+    fn new(who: &Asking, command: String, port_mtu: usize) -> Result<Self, Refused> {
         Ok(Self {
             pid: who.pid,
             user: who.user,
             command,
             report: report_memory()?,
+            port_mtu,
         })
     }
 
@@ -71,9 +74,10 @@ pub(crate) type Freed = Vec<u8>;
 impl Esp {
     /// Opens a session with its first port. A program that had one gets it anew.
     pub(crate) fn open(&mut self, who: &Asking, command: String) -> Answered {
-        let session = Session::new(who, command)?;
+        let mut session = Session::new(who, command, usize::MAX)?;
         let report = session.report()?;
         let (port, socket) = self.give_port(who)?;
+        session.port_mtu = port.mtu;
         self.sessions.insert(who.connection, session);
         let ether_type = self.wire.ether_type.0;
         Ok((EspReply::Opened { port, ether_type }, vec![socket, report]))
@@ -86,6 +90,9 @@ impl Esp {
             return Err((Refusal::NotOpen, sentence));
         }
         let (port, socket) = self.give_port(who)?;
+        if let Some(session) = self.sessions.get_mut(&who.connection) {
+            session.port_mtu = session.port_mtu.min(port.mtu);
+        }
         Ok((EspReply::MorePorts(port), vec![socket]))
     }
 
@@ -101,9 +108,9 @@ impl Esp {
     }
 
     /// Takes blocks of an earlier authority back for their program: all of them or none.
-    pub(crate) fn resume(&mut self, who: &Asking, blocks: &[u8], command: String) -> Answered {
+    pub(crate) fn resume(&mut self, who: &Asking, blocks: &[u8], mtu: usize, command: String) -> Answered {
         let program = Program::new(who.user, who.pid);
-        let session = Session::new(who, command)?;
+        let session = Session::new(who, command, mtu)?;
         let report = session.report()?;
         for (at, block) in blocks.iter().enumerate() {
             if let Err(refused) = self.blocks.take_back(*block, who, &program) {
