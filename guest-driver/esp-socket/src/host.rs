@@ -423,6 +423,11 @@ impl Host {
         Some(id)
     }
 
+    /// Returns the wire port that the next connection gets if it is free for it.
+    pub(crate) fn upcoming_port(&self) -> u16 {
+        self.first_port + self.lock().next_port
+    }
+
     /// Tries one wire port after the other.
     fn at_a_port(
         &self,
@@ -468,14 +473,15 @@ impl Host {
     }
 
     /// Takes a connection out of the engine, for another process; the pair that shows its state is as it was made.
-    pub(crate) fn take_out(&self, id: ConnectionId) -> Option<Vec<u8>> {
+    /// `moves_to`: the port at which it goes on there.
+    pub(crate) fn take_out(&self, id: ConnectionId, moves_to: u16) -> Option<Vec<u8>> {
         self.await_settled(id);
         self.run(|state, now| {
             if let Some(mirror) = state.connection(id).mirror.take() {
                 mirror.clear();
             }
             state.connections.remove(&id);
-            state.engine.detach(id, None, now).ok()
+            state.engine.detach(id, Some(moves_to), now).ok()
         })
         .map(|handover| handover.to_bytes())
     }

@@ -8,6 +8,7 @@ mod mtu;
 mod named;
 mod real;
 mod shown;
+mod spawn;
 
 use weft_guest_driver_testkit::in_private_network_as_root;
 
