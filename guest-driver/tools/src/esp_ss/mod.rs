@@ -57,7 +57,7 @@ pub struct Arguments {
 /// # Errors
 /// No such interface, no authority with ESP, one that cannot be asked.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let mut holders = if arguments.processes {
+    let holders = if arguments.processes {
         Holders::of_this_host()
     } else {
         Holders::default()
@@ -81,7 +81,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             listeners.extend(
                 known
                     .iter()
-                    .map(|listener| Listener::new(&interface, listener, &mut holders)),
+                    .map(|listener| Listener::new(&interface, listener, &holders)),
             );
         }
     }
