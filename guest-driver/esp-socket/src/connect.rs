@@ -264,7 +264,7 @@ pub(crate) fn become_stream(fd: RawFd, made: &Made) -> Result<Arc<Stream>, Errno
         spin: Spin::default(),
     };
     stream.take_options();
-    made.host.set_ends(made.id, stream.ends());
+    stream.ends().note(&made.host, made.id);
     let stream = Arc::new(stream);
     system::put_on(near.as_raw_fd(), fd)?;
     stream.take_flags(fd);

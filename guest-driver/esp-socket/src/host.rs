@@ -27,6 +27,7 @@ use crate::{
     background,
     errno::Errno,
     mirror::{Mirror, Readiness},
+    mtu::Mtu,
     own_fds::{self, OwnFd},
     processes,
     report::Ends,
@@ -110,11 +111,8 @@ pub(crate) struct State {
     followers: Vec<Arc<Waiter>>,
     /// The interface is gone or switched off.
     pub(crate) is_down: bool,
-    pub(crate) interface_index: u32,
-    /// The interface's MTU when the port was made, for which its ring has room.
-    pub(crate) port_mtu: u16,
-    /// The MTU that the engine has.
-    pub(crate) mtu: u16,
+    interface_index: u32,
+    pub(crate) mtu: Mtu,
     /// The wire port of the block that is tried next.
     pub(crate) next_port: u16,
     /// Bytes that a connection keeps for sending.
@@ -222,7 +220,7 @@ impl State {
                 Err(NetifError::FrameTooLong { .. }) => {
                     // The engine sends it again, in pieces that fit.
                     let socket = port.as_fd().as_raw_fd();
-                    self.follow_mtu(socket, now);
+                    self.mtu.follow(socket, &mut self.engine, now);
                     self.unsent.0 += 1;
                 }
                 Err(_) => {
@@ -384,8 +382,7 @@ impl Host {
                 followers: Vec::new(),
                 is_down: false,
                 interface_index,
-                port_mtu: mtu,
-                mtu,
+                mtu: Mtu::new(interface_index, mtu),
                 next_port: (crate::random() as u16) % BLOCK_PORTS,
                 send_len,
             }),

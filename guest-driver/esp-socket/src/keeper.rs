@@ -224,7 +224,7 @@ pub fn run(interface: &str) -> Result<(), Box<dyn std::error::Error>> {
         .ok_or("the connection is not described")?;
     let (ends, bytes) = bytes.split_at(line + 1);
     let id = host.attach(bytes).ok_or("the connection cannot be taken up")?;
-    host.set_ends(id, Ends::of_line(&String::from_utf8_lossy(ends)));
+    Ends::of_line(&String::from_utf8_lossy(ends)).note(&host, id);
     host.await_settled(id);
     words.write_all(&[1])?;
     drop(words);

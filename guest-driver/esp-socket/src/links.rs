@@ -14,7 +14,7 @@ use weft_authority::{OmxdError, Refusal, Session};
 
 use crate::{
     host::{Host, HostParts},
-    own_fds, starter,
+    own_fds, report, starter,
 };
 
 /// An interface without an authority is asked again after this time.
@@ -62,9 +62,9 @@ impl Link {
         match (session.as_mut(), host) {
             (Some(session), Some(host)) => {
                 own_fds::release_session(session);
-                let renewed = session.resume_esp(&host.blocks, host.port_mtu());
+                let renewed = session.resume_esp(&host.blocks, host.lock().mtu.of_port());
                 own_fds::protect_session(session);
-                host.report_to(own_fds::OwnFd::new(renewed?));
+                report::go_on_in(&host, own_fds::OwnFd::new(renewed?));
                 Ok(())
             }
             _ => {

@@ -2,6 +2,7 @@
 
 use std::os::fd::RawFd;
 
+use esp::Engine;
 use ether::Time;
 
 use crate::host::{Host, State, now};
@@ -33,32 +34,50 @@ fn of_interface(socket: RawFd, index: u32) -> Option<u16> {
     Some(u16::try_from(question.number).unwrap_or(u16::MAX))
 }
 
-impl State {
-    /// Takes the interface's MTU as it is by now, as far as the port has room for such frames; says whether it is another one. With one
-    /// that is too small for connections they stay as they are, and what they send is lost.
-    pub(crate) fn follow_mtu(&mut self, socket: RawFd, now: Time) -> bool {
-        let seen = of_interface(socket, self.interface_index).map(|mtu| mtu.min(self.port_mtu));
-        let Some(mtu) = seen.filter(|mtu| *mtu != self.mtu) else {
+/// The MTU of an interface as an engine has it.
+#[derive(Debug)]
+pub(crate) struct Mtu {
+    interface_index: u32,
+    /// That of the interface when the port was made, for which its ring has room.
+    of_port: u16,
+    /// The engine's.
+    now: u16,
+}
+
+impl Mtu {
+    /// Begins with that of a port.
+    pub(crate) fn new(interface_index: u32, of_port: u16) -> Self {
+        Self {
+            interface_index,
+            of_port,
+            now: of_port,
+        }
+    }
+
+    /// Returns the MTU that the port has room for, in bytes.
+    pub(crate) fn of_port(&self) -> usize {
+        usize::from(self.of_port)
+    }
+
+    /// Takes the interface's MTU as it is by now, as far as the port has room for such frames; says whether the engine has another one. With
+    /// one that is too small for connections they stay as they are, and what they send is lost.
+    pub(crate) fn follow(&mut self, socket: RawFd, engine: &mut Engine, now: Time) -> bool {
+        let seen = of_interface(socket, self.interface_index).map(|mtu| mtu.min(self.of_port));
+        let Some(mtu) = seen.filter(|mtu| *mtu != self.now) else {
             return false;
         };
-        self.mtu = mtu;
-        self.engine.set_mtu(mtu, now).is_ok()
+        self.now = mtu;
+        engine.set_mtu(mtu, now).is_ok()
     }
 }
 
-impl Host {
-    /// Returns the MTU that the port has room for.
-    pub(crate) fn port_mtu(&self) -> usize {
-        usize::from(self.lock().port_mtu)
-    }
-
-    /// Looks whether the interface has another MTU.
-    pub(crate) fn follow_mtu(&self) {
-        let mut state = self.lock();
-        let now = now();
-        if state.follow_mtu(self.packet_fd(), now) {
-            state.transmit(now);
-            state.settle();
-        }
+/// Looks whether the interface of a host has another MTU.
+pub(crate) fn look_at(host: &Host) {
+    let mut state = host.lock();
+    let now = now();
+    let State { mtu, engine, .. } = &mut *state;
+    if mtu.follow(host.packet_fd(), engine, now) {
+        state.transmit(now);
+        state.settle();
     }
 }

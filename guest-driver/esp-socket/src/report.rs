@@ -14,6 +14,7 @@ use weft_authority::esp::{EspConnection, RECORDS_MAX, write_report};
 
 use crate::{
     host::{Host, State, now},
+    mtu,
     own_fds::OwnFd,
 };
 
@@ -48,6 +49,11 @@ impl fmt::Display for Ends {
 }
 
 impl Ends {
+    /// Notes what the program calls a connection of a host.
+    pub(crate) fn note(self, host: &Host, id: ConnectionId) {
+        host.lock().connection(id).ends = Some(Box::new(self));
+    }
+
     /// Reads what is known of a connection.
     pub(crate) fn of_line(line: &str) -> Self {
         let mut words = line.split_whitespace();
@@ -80,7 +86,7 @@ impl Reporter {
             return Some(self.next.nanos_since(begin));
         }
         self.next = begin.plus_nanos(INTERVAL_NS);
-        host.follow_mtu();
+        mtu::look_at(host);
         let state = host.lock();
         let memory = state.report.clone()?;
         let counters = state.engine.counters();
@@ -105,7 +111,7 @@ impl Reporter {
         let (shown, omitted) = ids.split_at(ids.len().min(RECORDS_MAX));
         for batch in shown.chunks(BATCH) {
             let state = host.lock();
-            for connection in batch.iter().filter_map(|id| state.described(*id)) {
+            for connection in batch.iter().filter_map(|id| described(&state, *id)) {
                 connection.put(&mut self.records);
             }
         }
@@ -117,33 +123,24 @@ impl Reporter {
     }
 }
 
-impl State {
-    fn described(&self, id: ConnectionId) -> Option<EspConnection> {
-        let info = self.engine.info(id).ok()?;
-        let ends = self.connections.get(&id).and_then(|known| known.ends.as_deref());
-        // While the handshake is under way, the program has no socket for it yet.
-        let names = self.engine.names(id).ok().flatten();
-        Some(EspConnection {
-            info,
-            local: ends.map_or_else(|| names.map(|names| names.source()), |ends| ends.own),
-            peer: ends.map_or_else(
-                || names.map(|names| SocketAddr::new(names.destination(), info.peer.port)),
-                |ends| ends.peer,
-            ),
-            socket: ends.map_or(0, |ends| ends.socket),
-        })
-    }
+fn described(state: &State, id: ConnectionId) -> Option<EspConnection> {
+    let info = state.engine.info(id).ok()?;
+    let ends = state.connections.get(&id).and_then(|known| known.ends.as_deref());
+    // While the handshake is under way, the program has no socket for it yet.
+    let names = state.engine.names(id).ok().flatten();
+    Some(EspConnection {
+        info,
+        local: ends.map_or_else(|| names.map(|names| names.source()), |ends| ends.own),
+        peer: ends.map_or_else(
+            || names.map(|names| SocketAddr::new(names.destination(), info.peer.port)),
+            |ends| ends.peer,
+        ),
+        socket: ends.map_or(0, |ends| ends.socket),
+    })
 }
 
-impl Host {
-    /// Has reports written to this memory from now on.
-    pub(crate) fn report_to(&self, memory: OwnFd) {
-        self.lock().report = Some(Arc::new(memory));
-        self.note_activity();
-    }
-
-    /// Notes what the program calls a connection.
-    pub(crate) fn set_ends(&self, id: ConnectionId, ends: Ends) {
-        self.lock().connection(id).ends = Some(Box::new(ends));
-    }
+/// Has a host's reports written to this memory from now on.
+pub(crate) fn go_on_in(host: &Host, memory: OwnFd) {
+    host.lock().report = Some(Arc::new(memory));
+    host.note_activity();
 }

@@ -64,7 +64,7 @@ fn m_hr2_connections_are_made_with_frames_that_fit_the_ports_of_their_programs()
         assert_eq!(other.ask("echo 1000000"), "same");
         assert_eq!(talk.ask("new"), "same");
         shown(&hosts, Left, &[], &[" mss:1475 ", " bytes_sent:1000000 "]);
-        // When it has ended, nobody is in the way of long frames.
+        // When it has ended, all ports have room for long frames.
         drop((talk, other));
         let mut talk = Talk::new(&hosts);
         assert_eq!(talk.ask("echo 1000000"), "same");

@@ -27,12 +27,24 @@ def serve(port):
 
 def echo(connection, count):
     data = os.urandom(count)
-    sender = threading.Thread(target=connection.sendall, args=(data,))
+    errors = []
+
+    def send():
+        try:
+            connection.sendall(data)
+        except OSError as error:
+            errors.append(error)
+
+    sender = threading.Thread(target=send)
     sender.start()
     got = b""
     while len(got) < count:
         part = connection.recv(1 << 16)
         if not part:
+            # An error is told once, to whichever thread calls first.
+            sender.join()
+            if errors:
+                raise errors[0]
             raise EOFError("the stream ended early")
         got += part
     sender.join()

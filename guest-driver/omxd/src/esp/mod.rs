@@ -97,6 +97,8 @@ impl Watched {
 /// The interface that is served, and how.
 struct Wire {
     interface: Interface,
+    /// The MTU that the engine has.
+    mtu: usize,
     ether_type: EtherType,
     port: AfPacket,
     /// How programs' sockets are.
@@ -119,8 +121,6 @@ pub(crate) struct Esp {
     resolver: Resolver,
     pings: Pings,
     counts: Counts,
-    /// The MTU that the engine has.
-    mtu: usize,
     /// Ports at which connections wait for a token.
     waiting_ports: BTreeSet<u16>,
     /// Answers to connections that have waited.
@@ -181,6 +181,7 @@ impl Wire {
         };
         Ok(Self {
             interface: interface.clone(),
+            mtu: interface.mtu,
             ether_type,
             port: AfPacket::open(&interface.name, ether_type, &own_ring)?,
             options,
@@ -253,7 +254,6 @@ impl Esp {
             resolver: Resolver::default(),
             pings: Pings::default(),
             counts: Counts::default(),
-            mtu: interface.mtu,
             waiting_ports: BTreeSet::new(),
             answers: Vec::new(),
             frame: Vec::new(),
@@ -287,7 +287,7 @@ impl Esp {
     fn follow_mtu(&mut self, now: Time) {
         let ports = self.sessions.values().map(|session| session.port_mtu.max(PORT_MTU_MIN));
         let mtu = ports.fold(self.wire.interface.mtu, usize::min);
-        if std::mem::replace(&mut self.mtu, mtu) != mtu
+        if std::mem::replace(&mut self.wire.mtu, mtu) != mtu
             && let Err(error) = self.engine.set_mtu(u16::try_from(mtu).unwrap_or(u16::MAX), now)
         {
             tracing::warn!("{error}; connections by ESP go on with what they had");

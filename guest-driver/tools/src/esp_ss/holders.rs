@@ -67,13 +67,13 @@ impl Holders {
         }
     }
 
-    /// Returns who has a socket; `None` where nobody wants to know.
+    /// Returns who has a socket; `None` where that is not asked for.
     pub(super) fn of(&self, socket: u64) -> Option<Vec<Holder>> {
         let found = self.by_socket.get(&socket).filter(|_| socket != 0);
         self.are_known.then(|| found.cloned().unwrap_or_default())
     }
 
-    /// Returns a program as one that has a socket, if this one may look at it; `None` where nobody wants to know.
+    /// Returns a program as one that has a socket, if this one may look at it; `None` where that is not asked for.
     pub(super) fn program(&self, pid: u32) -> Option<Vec<Holder>> {
         let process = PathBuf::from(format!("/proc/{pid}"));
         let may_look = || fs::read_dir(process.join("fd")).is_ok();

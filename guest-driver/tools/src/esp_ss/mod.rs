@@ -27,7 +27,7 @@ use crate::run::print_line;
 /// are omxd's. What is counted in the whole is shown by omx_counters, each counter with a sentence.
 ///
 /// The figures: round trip and its variation, its shortest, the retransmission time-out, lastsnd and lastrcv in milliseconds; mss: bytes of
-/// a packet; cwnd and peer_wnd: packets that may be under way for the network and for the peer; retrans: time-outs in a row, and packets sent again since the
+/// a packet; cwnd and peer_wnd: packets that may be in flight for the network and for the peer; retrans: time-outs in a row, and packets sent again since the
 /// beginning; segs: packets of every kind.
 #[derive(Debug, Parser)]
 #[command(name = "esp_ss", version)]
@@ -116,7 +116,7 @@ fn sessions(interface: Option<&str>) -> anyhow::Result<Vec<(String, Session)>> {
         (false, _) => Ok(sessions),
         (true, Some(sentence)) => bail!(sentence),
         (true, None) => bail!(
-            "no omxd serves {}, so there is no ESP: `omxd IFACE` starts one, and so does `esp-run` of root's",
+            "no omxd serves {}, so there is no ESP: `omxd IFACE` starts one, and so does root's `esp-run`",
             interface.unwrap_or("an interface of this host")
         ),
     }

@@ -29,41 +29,37 @@ fn users(holders: Option<&[Holder]>) -> String {
 /// The figures of a connection, those left out that say nothing.
 fn details(connection: &Connection) -> String {
     let Connection {
-        rto_ms,
-        rtt_ms,
-        rtt_var_ms,
-        mss,
-        cwnd,
-        peer_wnd,
-        bytes_sent,
-        bytes_acked,
-        bytes_received,
-        segs_out,
-        segs_in,
-        retrans_now,
-        retrans,
+        round_trip,
+        windows,
+        traffic,
         ..
     } = connection;
-    let mut text = format!("esp rto:{rto_ms}");
-    if *rtt_ms > 0.0 {
-        text += &format!(" rtt:{rtt_ms}/{rtt_var_ms}");
+    let mut text = format!("esp rto:{}", round_trip.rto_ms);
+    if round_trip.rtt_ms > 0.0 {
+        text += &format!(" rtt:{}/{}", round_trip.rtt_ms, round_trip.rtt_var_ms);
     }
     text += &format!(
-        " mss:{mss} cwnd:{cwnd} peer_wnd:{peer_wnd} bytes_sent:{bytes_sent} bytes_acked:{bytes_acked} \
-         bytes_received:{bytes_received} segs_out:{segs_out} segs_in:{segs_in}"
+        " mss:{} cwnd:{} peer_wnd:{}",
+        windows.mss, windows.cwnd, windows.peer_wnd
     );
-    for (name, ms) in [
-        ("lastsnd", connection.last_sent_ms),
-        ("lastrcv", connection.last_received_ms),
+    for (name, count) in [
+        ("bytes_sent", traffic.bytes_sent),
+        ("bytes_acked", traffic.bytes_acked),
+        ("bytes_received", traffic.bytes_received),
+        ("segs_out", traffic.segs_out),
+        ("segs_in", traffic.segs_in),
     ] {
+        text += &format!(" {name}:{count}");
+    }
+    for (name, ms) in [("lastsnd", traffic.last_sent_ms), ("lastrcv", traffic.last_received_ms)] {
         text += &ms.map_or_else(String::new, |ms| format!(" {name}:{ms}"));
     }
-    text += &format!(" retrans:{retrans_now}/{retrans}");
-    if connection.out_of_order > 0 {
-        text += &format!(" ooo:{}", connection.out_of_order);
+    text += &format!(" retrans:{}/{}", traffic.retrans_now, traffic.retrans);
+    if traffic.out_of_order > 0 {
+        text += &format!(" ooo:{}", traffic.out_of_order);
     }
-    if connection.min_rtt_ms > 0.0 {
-        text += &format!(" minrtt:{}", connection.min_rtt_ms);
+    if round_trip.min_rtt_ms > 0.0 {
+        text += &format!(" minrtt:{}", round_trip.min_rtt_ms);
     }
     for (is_so, word) in [(connection.frozen, " frozen"), (connection.moving, " moving")] {
         text += if is_so { word } else { "" };
@@ -78,8 +74,8 @@ impl From<&Connection> for Row {
                 connection.state.to_owned(),
                 connection.recv_q.to_string(),
                 connection.send_q.to_string(),
-                connection.local.clone(),
-                connection.peer.clone(),
+                connection.ends.local.clone(),
+                connection.ends.peer.clone(),
             ],
             users: users(connection.users.as_deref()),
             details: details(connection),
