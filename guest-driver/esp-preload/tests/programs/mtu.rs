@@ -1,4 +1,4 @@
-//! The MTU of interfaces changes while streams are under way.
+//! The MTU of interfaces changes while programs talk.
 
 use std::time::Instant;
 
