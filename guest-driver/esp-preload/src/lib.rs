@@ -8,6 +8,7 @@ mod data;
 mod descriptors;
 mod processes;
 mod sockets;
+mod spawns;
 mod stdio;
 mod waits;
 

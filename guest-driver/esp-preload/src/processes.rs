@@ -43,7 +43,7 @@ functions! {
 }
 
 /// Returns the environment of the next program; `None` after a fault, in which case it stays what it was.
-fn prepared(prepare: impl FnOnce() -> exec::Environment) -> Option<exec::Environment> {
+pub(crate) fn prepared(prepare: impl FnOnce() -> exec::Environment) -> Option<exec::Environment> {
     let mut prepared = None;
     aside(|| prepared = Some(prepare()));
     prepared

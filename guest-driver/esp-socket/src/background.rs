@@ -10,7 +10,7 @@ use std::{
 
 use libc::pollfd;
 
-use crate::{host::Host, processes, system};
+use crate::{host::Host, processes, report::Reporter, system};
 
 /// The first interval in which the thread looks whether calls are made, in nanoseconds: half of the shortest retransmission timer.
 /// Each look at which none were made doubles it.
@@ -40,6 +40,7 @@ pub(crate) fn start(host: &Arc<Host>) -> std::io::Result<()> {
 
 fn serve(host: &Weak<Host>) {
     let (mut seen, mut looks, mut busy_looks) = (u64::MAX, 0_u32, 0_u32);
+    let mut reporter = Reporter::default();
     while let Some(host) = host.upgrade() {
         if host.generation != processes::generation() {
             return;
@@ -47,6 +48,7 @@ fn serve(host: &Weak<Host>) {
         let activity = host.activity.load(Ordering::SeqCst);
         if activity != seen {
             (seen, looks) = (activity, 0);
+            reporter.turn(&host);
             rest(&host, Some(LOOK_NS << busy_looks.min(BUSY_DOUBLINGS_MAX)), false);
             busy_looks = busy_looks.saturating_add(1);
             continue;
@@ -65,7 +67,8 @@ fn serve(host: &Weak<Host>) {
             }
         }
         let due = if serves { host.serve_once() } else { None };
-        rest(&host, [due, limit].into_iter().flatten().min(), serves);
+        let report = reporter.turn(&host);
+        rest(&host, [due, limit, report].into_iter().flatten().min(), serves);
         host.resting.store(false, Ordering::SeqCst);
     }
 }

@@ -254,6 +254,7 @@ pub(crate) fn become_stream(fd: RawFd, made: &Made) -> Result<Arc<Stream>, Errno
         far: OwnFd::new(far),
         plain,
         names: (RawAddress::new(made.own, is_v6), RawAddress::new(made.peer, is_v6)),
+        socket: system::inode(&near),
         nonblocking: AtomicBool::new(false),
         receive_limit_ns: AtomicU64::new(0),
         send_limit_ns: AtomicU64::new(0),
@@ -263,6 +264,7 @@ pub(crate) fn become_stream(fd: RawFd, made: &Made) -> Result<Arc<Stream>, Errno
         spin: Spin::default(),
     };
     stream.take_options();
+    stream.ends().note(&made.host, made.id);
     let stream = Arc::new(stream);
     system::put_on(near.as_raw_fd(), fd)?;
     stream.take_flags(fd);

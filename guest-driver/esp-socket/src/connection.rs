@@ -7,6 +7,7 @@ use esp::{Event, Reason};
 use crate::{
     errno::Errno,
     mirror::{Mirror, Readiness},
+    report::Ends,
     waiter::Waiter,
 };
 
@@ -28,6 +29,8 @@ pub(crate) struct Connection {
     pub(crate) is_deaf: bool,
     /// Both directions are over; the engine has forgotten the connection.
     pub(crate) is_ended: bool,
+    /// What the program calls it, once it has a socket for it.
+    pub(crate) ends: Option<Box<Ends>>,
 }
 
 impl Connection {

@@ -2,6 +2,7 @@
 //! ones they are.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     ffi::{CStr, CString, OsStr, c_char, c_int},
     net::SocketAddr,
     os::{fd::RawFd, unix::ffi::OsStrExt},
@@ -57,6 +58,87 @@ pub unsafe fn prepare(environment: *const *const c_char) -> Environment {
             passed.push((fd, known));
         }
     }
+    // SAFETY: the caller's promise.
+    unsafe { describing(&passed, environment) }
+}
+
+/// What a program has done to the descriptors of one that it is about to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A number becomes a copy of another one.
+    Copied {
+        /// The number that is copied.
+        from: RawFd,
+        /// The number that it is copied to.
+        to: RawFd,
+    },
+    /// A number is closed, or becomes something else.
+    Replaced(RawFd),
+}
+
+/// Says which descriptors of this process a new one gets, by their numbers there: its input and outputs, and those that `changes` name.
+/// Others it only has because this process left them open.
+fn given(changes: &[Change], is_inherited: impl Fn(RawFd) -> bool) -> BTreeMap<RawFd, RawFd> {
+    let outputs = (0..=2).filter(|fd| is_inherited(*fd));
+    let mut given: BTreeMap<RawFd, RawFd> = outputs.map(|fd| (fd, fd)).collect();
+    let mut changed = BTreeSet::new();
+    for change in changes {
+        match *change {
+            Change::Copied { from, to } => {
+                let source = given
+                    .get(&from)
+                    .copied()
+                    .or_else(|| (!changed.contains(&from)).then_some(from));
+                changed.insert(to);
+                match source {
+                    Some(source) => given.insert(to, source),
+                    None => given.remove(&to),
+                };
+            }
+            Change::Replaced(fd) => {
+                changed.insert(fd);
+                given.remove(&fd);
+            }
+        }
+    }
+    given
+}
+
+/// Gives connections that a new process gets to keepers, which serve both processes; returns the environment of the new one.
+///
+/// # Safety
+/// `environment` is one, or null.
+pub unsafe fn prepare_child(environment: *const *const c_char, changes: &[Change]) -> Environment {
+    let mut passed = BTreeMap::new();
+    for (fd, entry) in table::known() {
+        if let Entry::Passed(known) = entry
+            && !descriptors::is_closed_by_exec(fd)
+        {
+            passed.insert(fd, known);
+        }
+    }
+    for change in changes {
+        let (Change::Copied { to: fd, .. } | Change::Replaced(fd)) = change;
+        passed.remove(fd);
+    }
+    for (there, here) in given(changes, |fd| !descriptors::is_closed_by_exec(fd)) {
+        if let Some(stream) = table::stream(here) {
+            keeper::pass(&stream);
+        }
+        if let Some(Entry::Passed(known)) = table::get(here) {
+            passed.insert(there, known);
+        }
+    }
+    let passed: Vec<_> = passed.into_iter().collect();
+    // SAFETY: the caller's promise.
+    unsafe { describing(&passed, environment) }
+}
+
+/// Returns an environment that describes these descriptors.
+///
+/// # Safety
+/// `environment` is one, or null.
+unsafe fn describing(passed: &[(RawFd, Arc<Passed>)], environment: *const *const c_char) -> Environment {
     // SAFETY: the caller's promise.
     let mut texts: Vec<CString> = unsafe { strings(environment) };
     texts.retain(|text| !text.as_bytes().starts_with(format!("{VARIABLE}=").as_bytes()));
@@ -144,4 +226,21 @@ pub unsafe fn search(file: *const c_char, arguments: *const *const c_char, envir
     // SAFETY: this thread's place.
     unsafe { *libc::__errno_location() = if denied { libc::EACCES } else { libc::ENOENT } };
     -1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_process_gets_its_input_and_outputs_and_what_it_is_given_by_name() {
+        let given = |changes: &[Change]| given(changes, |fd| fd != 2).into_iter().collect::<Vec<_>>();
+        let copied = |from, to| Change::Copied { from, to };
+        assert_eq!(given(&[]), [(0, 0), (1, 1)]);
+        assert_eq!(given(&[copied(7, 1), copied(1, 2)]), [(0, 0), (1, 7), (2, 7)]);
+        assert_eq!(given(&[copied(0, 5), copied(7, 0)]), [(0, 7), (1, 1), (5, 0)]);
+        assert_eq!(given(&[copied(9, 9)]), [(0, 0), (1, 1), (9, 9)]);
+        assert_eq!(given(&[Change::Replaced(0), copied(0, 1)]), []);
+        assert_eq!(given(&[Change::Replaced(7), copied(7, 1), copied(8, 0)]), [(0, 8)]);
+    }
 }

@@ -16,13 +16,21 @@ use std::{
 use esp::{Address, Config, ConnectionId, Engine, Handover, Options, wire::Names};
 use ether::{EtherType, MacAddr, Time};
 use libc::{pollfd, sigset_t};
-use netif::{AfPacket, Interface};
+use netif::{AfPacket, Interface, Netif};
 use rustix::time::{ClockId, clock_gettime};
 use weft_authority::esp::{BLOCK_PORTS, ports_of};
 
-pub(crate) use crate::{
-    background, connection::Connection, errno::Errno, own_fds, port::Port, processes, settings, spin::Spin,
-    state::State, system, waiter::Waiter,
+use crate::{
+    background,
+    connection::Connection,
+    errno::Errno,
+    own_fds::{self, OwnFd},
+    port::Port,
+    processes, settings,
+    spin::Spin,
+    state::State,
+    system,
+    waiter::Waiter,
 };
 
 /// The interval in which the end of a process looks whether its last bytes were acknowledged.
@@ -83,12 +91,13 @@ pub(crate) struct HostParts {
     pub(crate) ether_type: EtherType,
     pub(crate) port: AfPacket,
     pub(crate) block: u8,
+    pub(crate) report: OwnFd,
 }
 
 impl Host {
     /// Makes the host of an interface, and starts its thread.
     pub(crate) fn new(parts: HostParts) -> Result<Arc<Self>, Errno> {
-        let mtu = u16::try_from(parts.interface.mtu).unwrap_or(u16::MAX);
+        let mtu = u16::try_from(parts.port.mtu()).unwrap_or(u16::MAX);
         let mut config = Config::new(parts.interface.mac, mtu);
         config.ether_type = parts.ether_type;
         let engine = Engine::new(config, crate::random()).map_err(|_| Errno(libc::ENETDOWN))?;
@@ -105,7 +114,7 @@ impl Host {
             changes: changes.clone(),
             interface: parts.interface,
             packet_fd,
-            state: Mutex::new(State::new(engine, port, changes)),
+            state: Mutex::new(State::new(engine, port, parts.report, changes)),
             spin_ns: settings::get().spin_ns,
             spin: Spin::default(),
             serving: AtomicU32::new(0),
@@ -138,6 +147,11 @@ impl Host {
         let id = self.at_a_port(|state, port, now| state.engine.attach(handover.clone(), port, options(), now))?;
         self.run(|state, _| state.connection(id).is_connected = true);
         Some(id)
+    }
+
+    /// Returns the wire port that the next connection gets if it is free for it.
+    pub(crate) fn upcoming_port(&self) -> u16 {
+        self.first_port + self.lock().next_port
     }
 
     /// Tries one wire port after the other.
@@ -185,14 +199,15 @@ impl Host {
     }
 
     /// Takes a connection out of the engine, for another process; the pair that shows its state is as it was made.
-    pub(crate) fn take_out(&self, id: ConnectionId) -> Option<Vec<u8>> {
+    /// `moves_to`: the port at which it goes on there.
+    pub(crate) fn take_out(&self, id: ConnectionId, moves_to: u16) -> Option<Vec<u8>> {
         self.await_settled(id);
         self.run(|state, now| {
             if let Some(mirror) = state.connection(id).mirror.take() {
                 mirror.clear();
             }
             state.connections.remove(&id);
-            state.engine.detach(id, None, now).ok()
+            state.engine.detach(id, Some(moves_to), now).ok()
         })
         .map(|handover| handover.to_bytes())
     }
@@ -210,7 +225,9 @@ impl Host {
     /// Closes the parent's port in a forked child.
     pub(crate) fn drop_port(&self) {
         own_fds::release(self.packet_fd);
-        self.lock().port.close();
+        let mut state = self.lock();
+        state.port.close();
+        state.report = None;
     }
 
     /// Waits until what the program sent is acknowledged, on connections that it closed too.

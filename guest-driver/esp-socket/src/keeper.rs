@@ -7,7 +7,10 @@ use std::{
     ffi::CString,
     fs::File,
     io::{Read, Seek, Write},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        unix::net::UnixStream,
+    },
     ptr,
     sync::{Arc, atomic::Ordering},
 };
@@ -22,6 +25,7 @@ use crate::{
     host::{Host, now},
     links, own_fds,
     passed::Passed,
+    report::Ends,
     settings,
     stream::Stream,
     system,
@@ -32,7 +36,8 @@ use crate::{
 pub const PROGRAM_VARIABLE: &str = "ESP_RUN_PROGRAM";
 /// The argument by which that program becomes one; the interface follows.
 pub const ARGUMENT: &str = "--keep-connection";
-/// The keeper's descriptors: its end of the pair, the connection, and a pipe that it closes when it has the connection.
+/// The keeper's descriptors: its end of the pair, the connection, and a socket over which it says its port, is told that the connection is
+/// there, and says that it has it.
 const PAIR_FD: RawFd = 3;
 const HANDOVER_FD: RawFd = 4;
 pub(crate) const READY_FD: RawFd = 5;
@@ -54,33 +59,71 @@ pub(crate) fn pass(stream: &Arc<Stream>) {
         .filter(|(_, entry)| matches!(entry, Entry::Stream(known) if Arc::ptr_eq(known, stream)))
         .map(|(fd, _)| fd)
         .collect();
-    let handover = stream.host.take_out(stream.id);
+    let Ok(starting) = start(stream) else {
+        // It stays this program's.
+        stream.is_passed.store(false, Ordering::Relaxed);
+        counters::count(Count::Losses);
+        return;
+    };
+    let handover = stream.host.take_out(stream.id, starting.port);
     if let Some(near) = numbers.first() {
         let _ = system::set_option(*near, libc::SOL_SOCKET, libc::SO_SNDBUF, &PAIR_LEN);
     }
-    let started = handover.is_some_and(|handover| start(stream, &handover).is_ok());
-    counters::count(if started { Count::Passes } else { Count::Losses });
+    let given = handover.is_some_and(|handover| starting.give(stream, &handover).is_ok());
+    counters::count(if given { Count::Passes } else { Count::Losses });
     for fd in numbers {
         table::replace(fd, Some(passed.clone()));
     }
 }
 
-fn start(stream: &Stream, handover: &[u8]) -> std::io::Result<()> {
-    let mut file = File::from(memfd_create("esp-handover", MemfdFlags::CLOEXEC)?);
-    file.write_all(handover)?;
-    file.rewind()?;
+/// A keeper that waits for its connection.
+struct Starting {
+    /// The wire port at which the connection will be.
+    port: u16,
+    /// Holds the connection, once it is given.
+    file: File,
+    /// What both say to each other.
+    words: UnixStream,
+}
+
+fn start(stream: &Stream) -> std::io::Result<Starting> {
+    let file = File::from(memfd_create("esp-handover", MemfdFlags::CLOEXEC)?);
     let text = |text: &str| CString::new(text).map_err(|_| std::io::ErrorKind::InvalidInput);
     let program = text(&settings::get().keeper.to_string_lossy())?;
     let arguments = [program.clone(), text(ARGUMENT)?, text(&stream.host.interface.name)?];
     let run_dir = weft_authority::run_dir().to_string_lossy();
     let variables = [text(&format!("OMX_RUN_DIR={run_dir}"))?];
-    let (ready, its_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (words, its_end) = UnixStream::pair()?;
     let fds = [stream.far.as_raw_fd(), file.as_raw_fd(), its_end.as_raw_fd()];
     spawn_apart(&program, &arguments, &variables, fds)?;
     drop(its_end);
-    // The peer sends to this process until the keeper has told it otherwise, and would be refused if this process ended before.
-    if is_ready(ready.as_fd()) {
-        Ok(())
+    let port = u16::from_le_bytes([word(words.as_fd())?, word(words.as_fd())?]);
+    Ok(Starting { port, file, words })
+}
+
+impl Starting {
+    /// Gives it the connection, and waits until the peer knows where that is.
+    fn give(mut self, stream: &Stream, handover: &[u8]) -> std::io::Result<()> {
+        writeln!(self.file, "{}", stream.ends())?;
+        self.file.write_all(handover)?;
+        self.file.rewind()?;
+        system::send_now(self.words.as_raw_fd(), &[1]).map_err(|error| std::io::Error::from_raw_os_error(error.0))?;
+        // The peer sends to this process until the keeper has told it otherwise, and would be refused if this process ended before.
+        word(self.words.as_fd()).map(drop)
+    }
+}
+
+/// Waits for a byte of a keeper.
+fn word(from: BorrowedFd<'_>) -> std::io::Result<u8> {
+    let mut fds = [pollfd {
+        fd: from.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    }];
+    let mut word = [0; 1];
+    let is_there = matches!(system::poll(&mut fds, Some(READY_LIMIT_NS), ptr::null()), Ok(1));
+    if is_there && system::read(from.as_raw_fd(), &mut word) == Ok(1) {
+        Ok(word[0])
     } else {
         Err(std::io::ErrorKind::TimedOut.into())
     }
@@ -88,14 +131,7 @@ fn start(stream: &Stream, handover: &[u8]) -> std::io::Result<()> {
 
 /// Waits until a program that was started apart says that it is ready; `false`: it ended before, or takes too long.
 pub(crate) fn is_ready(ready: BorrowedFd<'_>) -> bool {
-    let mut fds = [pollfd {
-        fd: ready.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    }];
-    let mut word = [0; 1];
-    matches!(system::poll(&mut fds, Some(READY_LIMIT_NS), ptr::null()), Ok(1))
-        && system::read(ready.as_raw_fd(), &mut word) == Ok(1)
+    word(ready).is_ok()
 }
 
 /// Starts a program that is no child of this one, with three descriptors.
@@ -168,21 +204,30 @@ pub(crate) fn spawn_apart(
 /// When the descriptors are not those of a keeper, or there is no authority.
 pub fn run(interface: &str) -> Result<(), Box<dyn std::error::Error>> {
     // SAFETY: whoever starts a keeper gives it these.
-    let (pair, mut handover, mut ready) = unsafe {
+    let (pair, mut handover, mut words) = unsafe {
         (
             OwnedFd::from_raw_fd(PAIR_FD),
             File::from_raw_fd(HANDOVER_FD),
-            File::from_raw_fd(READY_FD),
+            UnixStream::from_raw_fd(READY_FD),
         )
     };
-    let mut bytes = Vec::new();
-    handover.read_to_end(&mut bytes)?;
     let link = links::link(interface).ok_or("no authority speaks ESP on the interface")?;
     let host = link.host()?;
-    let id = host.attach(&bytes).ok_or("the connection cannot be taken up")?;
+    // The program's engine tells a peer that moves at the same time: neither would find the other.
+    words.write_all(&host.upcoming_port().to_le_bytes())?;
+    word(words.as_fd())?;
+    let mut bytes = Vec::new();
+    handover.read_to_end(&mut bytes)?;
+    let line = bytes
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .ok_or("the connection is not described")?;
+    let (ends, bytes) = bytes.split_at(line + 1);
+    let id = host.attach(bytes).ok_or("the connection cannot be taken up")?;
+    Ends::of_line(&String::from_utf8_lossy(ends)).note(&host, id);
     host.await_settled(id);
-    ready.write_all(&[1])?;
-    drop(ready);
+    words.write_all(&[1])?;
+    drop(words);
     Keeper {
         host: &host,
         id,

@@ -14,7 +14,7 @@ use weft_authority::{OmxdError, Refusal, Session};
 
 use crate::{
     host::{Host, HostParts},
-    own_fds, starter,
+    own_fds, report, starter,
 };
 
 /// An interface without an authority is asked again after this time.
@@ -58,16 +58,14 @@ impl Link {
 
     /// Connects to the authority anew, and takes the blocks of wire ports back.
     fn renew(&self, session: &mut Option<Session>) -> Result<(), OmxdError> {
-        let blocks = match self.host.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            Some(host) => host.blocks.clone(),
-            None => Vec::new(),
-        };
-        match session.as_mut() {
-            Some(session) if !blocks.is_empty() => {
+        let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match (session.as_mut(), host) {
+            (Some(session), Some(host)) => {
                 own_fds::release_session(session);
-                let renewed = session.resume_esp(&blocks).map(drop);
+                let renewed = session.resume_esp(&host.blocks, host.lock().port.mtu_max());
                 own_fds::protect_session(session);
-                renewed
+                report::go_on_in(&host, own_fds::OwnFd::new(renewed?));
+                Ok(())
             }
             _ => {
                 let mut new = Session::connect_to_running(&self.interface)?.ok_or(OmxdError::Gone)?;
@@ -107,6 +105,7 @@ impl Link {
             ether_type: opened.ether_type,
             port: opened.port.port,
             block: opened.port.block,
+            report: own_fds::OwnFd::new(opened.report),
         })
         .map_err(|_| OmxdError::Protocol)?;
         *place = Some(host.clone());

@@ -1,10 +1,16 @@
 //! The Ethernet port of a host: frames from the network to the engine, and from the engine to the network.
 
-use std::{io::IoSlice, time::Instant};
+use std::{
+    io::IoSlice,
+    os::fd::{AsFd, AsRawFd},
+    time::Instant,
+};
 
 use esp::Engine;
 use ether::Time;
-use netif::{AfPacket, Interest, Netif, Wake};
+use netif::{AfPacket, Interest, Netif, NetifError, Wake};
+
+use crate::mtu::Mtu;
 
 /// Frames that are handed to the port with one system call at most.
 const BATCH_FRAMES: usize = 32;
@@ -22,11 +28,13 @@ pub(crate) struct Port {
     /// The interface is gone or switched off.
     is_down: bool,
     interface_index: u32,
+    mtu: Mtu,
 }
 
 impl Port {
     /// `frame_len`: bytes of the longest frame.
     pub(crate) fn new(port: AfPacket, frame_len: usize, interface_index: u32) -> Self {
+        let mtu = u16::try_from(port.mtu()).unwrap_or(u16::MAX);
         Self {
             port: Some(port),
             frames: (0..BATCH_FRAMES).map(|_| vec![0; frame_len]).collect(),
@@ -34,6 +42,7 @@ impl Port {
             unsent: (0, 0),
             is_down: false,
             interface_index,
+            mtu: Mtu::new(interface_index, mtu),
         }
     }
 
@@ -56,6 +65,17 @@ impl Port {
     pub(crate) fn arm(&mut self) -> bool {
         let port = self.port.as_mut();
         port.is_none_or(|port| matches!(port.wait(Interest::Receive, Instant::now(), None), Ok(Wake::Deadline)))
+    }
+
+    /// Returns the MTU that the port has room for, in bytes.
+    pub(crate) fn mtu_max(&self) -> usize {
+        self.mtu.of_port()
+    }
+
+    /// Gives the engine the MTU that the interface has by now; says whether it is another one.
+    pub(crate) fn follow_mtu(&mut self, engine: &mut Engine, now: Time) -> bool {
+        let port = self.port.as_ref();
+        port.is_some_and(|port| self.mtu.follow(port.as_fd().as_raw_fd(), engine, now))
     }
 
     /// The port does not work: for as long as the interface is switched off, or for good if it is gone.
@@ -121,6 +141,11 @@ impl Port {
             match sent {
                 Ok(0) => return,
                 Ok(sent) => self.unsent.0 += sent,
+                Err(NetifError::FrameTooLong { .. }) => {
+                    // The engine sends it again, in pieces that fit.
+                    self.follow_mtu(engine, now);
+                    self.unsent.0 += 1;
+                }
                 Err(_) => {
                     // Frames that the port cannot send are lost, as on a cable; the engine repeats them.
                     self.go_down(engine, now);

@@ -205,6 +205,7 @@ fn adopt(stream: &Arc<Stream>) -> Option<Arc<Stream>> {
     let link = links::link(&stream.host.interface.name)?;
     let host = link.host().ok()?;
     let id = host.attach(&handover)?;
+    stream.ends().note(&host, id);
     let adopted = Arc::new(stream.adopted_by(host, id)?);
     for (fd, entry) in table::known() {
         if matches!(&entry, Entry::Stream(known) if Arc::ptr_eq(known, stream)) {

@@ -13,13 +13,17 @@ use esp::{ConnectionId, Engine, Event};
 use ether::Time;
 use weft_authority::esp::BLOCK_PORTS;
 
-use crate::{connection::Connection, id_hasher::IdHasher, mirror::Readiness, port::Port, sleepers::Sleepers};
+use crate::{
+    connection::Connection, id_hasher::IdHasher, mirror::Readiness, own_fds::OwnFd, port::Port, sleepers::Sleepers,
+};
 
 /// What a host's lock protects.
 pub(crate) struct State {
     pub(crate) engine: Engine,
     pub(crate) port: Port,
     pub(crate) connections: HashMap<ConnectionId, Connection, BuildHasherDefault<IdHasher>>,
+    /// Memory for reports of the connections; none in a forked child.
+    pub(crate) report: Option<Arc<OwnFd>>,
     pub(crate) changes: Arc<AtomicU64>,
     pub(crate) sleepers: Sleepers,
     /// The wire port of the block that is tried next.
@@ -29,12 +33,13 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(engine: Engine, port: Port, changes: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(engine: Engine, port: Port, report: OwnFd, changes: Arc<AtomicU64>) -> Self {
         Self {
             send_len: engine.config().send_buffer as usize,
             engine,
             port,
             connections: HashMap::default(),
+            report: Some(Arc::new(report)),
             changes,
             sleepers: Sleepers::default(),
             next_port: (crate::random() as u16) % BLOCK_PORTS,
@@ -48,6 +53,11 @@ impl State {
         if self.engine.poll_timeout().is_some_and(|at| at <= now) {
             self.engine.handle_timeout(now);
         }
+    }
+
+    /// Gives the engine the MTU that the interface has by now; says whether it is another one.
+    pub(crate) fn follow_mtu(&mut self, now: Time) -> bool {
+        self.port.follow_mtu(&mut self.engine, now)
     }
 
     /// Sends what the engine wants to send; stops when the port is full.

@@ -18,6 +18,7 @@ use crate::{
     mirror::Mirror,
     own_fds::OwnFd,
     processes::{self, Frozen, Shared},
+    report::Ends,
     signals,
     spin::{self, Spin},
     state::State,
@@ -34,6 +35,8 @@ pub struct Stream {
     pub(crate) plain: OwnFd,
     /// Own address and the peer's.
     pub(crate) names: (RawAddress, RawAddress),
+    /// The number of the program's end of the pair, as `fstat` says it.
+    pub(crate) socket: u64,
     pub(crate) nonblocking: AtomicBool,
     /// `SO_RCVTIMEO` in nanoseconds, 0 for none.
     pub(crate) receive_limit_ns: AtomicU64,
@@ -49,6 +52,15 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Returns what tools call it.
+    pub(crate) fn ends(&self) -> Ends {
+        Ends {
+            own: self.names.0.ip(),
+            peer: self.names.1.ip(),
+            socket: self.socket,
+        }
+    }
+
     /// Whether its engine is this process's.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
@@ -98,6 +110,7 @@ impl Stream {
             far: OwnFd::copy_of(self.far.as_raw_fd())?,
             plain: OwnFd::copy_of(self.plain.as_raw_fd())?,
             names: self.names,
+            socket: self.socket,
             nonblocking: copy(&self.nonblocking),
             receive_limit_ns: copy_ns(&self.receive_limit_ns),
             send_limit_ns: copy_ns(&self.send_limit_ns),

@@ -1,7 +1,7 @@
 //! System calls without the C library's functions, which programs under `esp-run` get from this library.
 
 use std::{
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
     ptr,
 };
 
@@ -139,6 +139,11 @@ pub(crate) fn option(fd: RawFd, level: c_int, option: c_int) -> Result<c_int, Er
     // SAFETY: pointer and length describe `value`.
     checked(unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, option, &raw mut value, &raw mut len) })?;
     Ok(value)
+}
+
+/// Returns the number by which the kernel names a socket, or another file of its own; 0 where it has none.
+pub(crate) fn inode(fd: impl AsFd) -> u64 {
+    rustix::fs::fstat(fd).map_or(0, |file| file.st_ino)
 }
 
 /// Makes a counter that can be waited for.

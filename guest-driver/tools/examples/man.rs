@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Arg, Command, CommandFactory};
 use clap_mangen::Man;
 use lci_programs::cli as lci_program;
-use tools::{board, copies, esp_ping, info, nicctl, perf};
+use tools::{board, copies, esp_ping, esp_ss, info, nicctl, perf};
 
 // The crate of these programs puts its functions in the place of the C library's, so only their command lines are taken from it.
 #[path = "../../esp-preload/src/bin/esp_perf/arguments.rs"]
@@ -38,6 +38,7 @@ pub fn write_pages(folder: &Path) -> anyhow::Result<()> {
         esp_perf::Arguments::command(),
         esp_ping::Arguments::command(),
         esp_run::Arguments::command(),
+        esp_ss::Arguments::command(),
         info::Arguments::command(),
         lci_program::Arguments::command(),
         nicctl::Arguments::command(),

@@ -7,6 +7,7 @@
 pub mod board;
 pub mod copies;
 pub mod esp_ping;
+pub mod esp_ss;
 pub mod info;
 pub mod nicctl;
 pub mod perf;

@@ -13,8 +13,8 @@ use super::{Session, command};
 use crate::{
     OmxdError,
     esp::{
-        BLOCK_FIRST, ClaimedEsp, EspKey, EspListener, EspListening, EspPong, EspPort, EspProgram, EspReply, EspRequest,
-        EspRoute, EspStatus, EspTarget, OpenedEsp, OpenedPort, ports_of,
+        BLOCK_FIRST, ClaimedEsp, EspKey, EspListener, EspListening, EspPong, EspPort, EspProgram, EspReply, EspReport,
+        EspRequest, EspRoute, EspStatus, EspTarget, OpenedEsp, OpenedPort, ports_of, read_report,
     },
     protocol::{Reply, Request},
     reach::{ANSWER_LIMIT, OPEN_LIMIT},
@@ -94,14 +94,15 @@ impl Session {
     }
 
     /// Connects anew after the authority was gone, and takes the open ports back to the new one, by their blocks. The ports themselves
-    /// went on receiving. Returns the memory for reports from now on. Listeners must be registered again ([`Session::listen_esp`]).
+    /// went on receiving. `mtu`: the least one that a port had when it was opened. Returns the memory for reports from now on. Listeners must be registered again ([`Session::listen_esp`]).
     ///
     /// # Errors
     /// As [`Session::connect`]; [`OmxdError::Refused`] when a block is another program's.
-    pub fn resume_esp(&mut self, blocks: &[u8]) -> Result<OwnedFd, OmxdError> {
+    pub fn resume_esp(&mut self, blocks: &[u8], mtu: usize) -> Result<OwnedFd, OmxdError> {
         self.reconnect()?;
         let request = EspRequest::Resume {
             blocks: blocks.to_vec(),
+            mtu,
             command: command(),
         };
         match self.ask_esp(request, ANSWER_LIMIT)? {
@@ -226,16 +227,28 @@ impl Session {
         }
     }
 
-    /// Opens the memory in which a program reports, for reading: [`crate::esp::REPORT_LEN`] bytes that the program can change at any time and may
-    /// lie in.
+    /// Reads what a program reports about its connections. Every program of the host may: what is in it is in each frame, and the
+    /// reporting program may lie.
     ///
     /// # Errors
-    /// [`OmxdError::Refused`] when there is no such program, and unless the caller is root or of the program's user.
-    pub fn esp_report(&self, session: u64) -> Result<OwnedFd, OmxdError> {
-        match self.ask_esp(EspRequest::Report { session }, ANSWER_LIMIT)? {
+    /// [`OmxdError::Refused`] when there is no such program; [`OmxdError::Gone`].
+    pub fn esp_report(&self, session: u64) -> Result<EspReport, OmxdError> {
+        self.report_of(EspRequest::Report { session })
+    }
+
+    /// Lists the connections that no program has yet: half open, or not claimed.
+    ///
+    /// # Errors
+    /// [`OmxdError::Gone`].
+    pub fn esp_handshakes(&self) -> Result<EspReport, OmxdError> {
+        self.report_of(EspRequest::Handshakes)
+    }
+
+    fn report_of(&self, request: EspRequest) -> Result<EspReport, OmxdError> {
+        match self.ask_esp(request, ANSWER_LIMIT)? {
             (EspReply::Done, fds) => {
                 let [report] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
-                Ok(self.placed(report))
+                read_report(report).map_err(OmxdError::io("read what a program reports"))
             }
             _ => Err(OmxdError::Protocol),
         }

@@ -23,6 +23,7 @@
 
 mod counters;
 mod protocol;
+mod report;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -39,6 +40,7 @@ pub use protocol::{
     EspKey, EspListening, EspPong, EspProgram, EspReply, EspRequest, EspRoute, EspStatus, EspTarget, OpenedPort,
     PAGE_ENTRIES_MAX,
 };
+pub use report::{EspConnection, EspReport, RECORD_LEN, RECORDS_MAX, read_report, write_report};
 
 /// Wire ports of one block: a program has whole blocks. One wire port may carry many connections, to different ports of peers.
 pub const BLOCK_PORTS: u16 = 256;
@@ -49,9 +51,9 @@ pub const BLOCK_FIRST: u8 = 16;
 /// Blocks that a session can have ([`crate::Session::more_esp_ports`]).
 pub const SESSION_BLOCKS_MAX: usize = 16;
 
-/// Bytes of the memory in which a program reports about its connections. The library alone decides what is written there; pages that
-/// are not written cost nothing.
-pub const REPORT_LEN: usize = 1 << 20;
+/// Bytes of the memory in which a program reports about its connections ([`write_report`]): there is room for more than 10,000 of them.
+/// Pages that are not written cost nothing.
+pub const REPORT_LEN: usize = 2 << 20;
 
 /// The address from which `omxd` connects by TCP to a listener, once for each ESP connection whose handshake is finished: with the port
 /// it is the connection's token. (0x45 0x53 are "ES".)

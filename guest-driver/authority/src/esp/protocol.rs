@@ -25,6 +25,8 @@ pub enum EspRequest {
     Resume {
         /// Their numbers.
         blocks: Vec<u8>,
+        /// The MTU that all of its ports have room for, in bytes.
+        mtu: usize,
         /// The program, as it says.
         command: String,
     },
@@ -78,6 +80,8 @@ pub enum EspRequest {
         /// The program's session.
         session: u64,
     },
+    /// Asks for the connections that no program has yet, as a report.
+    Handshakes,
 }
 
 /// An answer about ESP.
@@ -101,7 +105,7 @@ pub enum EspReply {
         /// Its key.
         key: EspKey,
     },
-    /// What was asked for was done; for a report its memory comes with it.
+    /// What was asked for was done; with a report comes its memory.
     Done,
     /// The connection is the program's.
     Claimed {

@@ -18,16 +18,23 @@ use crate::{
 const TALK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/talk.py");
 
 /// A server at the right host, and a client at the left one that does what it is told.
-struct Talk {
-    server: Running,
+pub struct Talk {
+    server: Option<Running>,
     client: Child,
     words: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
 impl Talk {
-    fn new(hosts: &Hosts) -> Self {
+    pub fn new(hosts: &Hosts) -> Self {
         let server = hosts.serve(Right, 7005, &["python3", TALK, "serve", "7005"]);
+        let mut talk = Self::client(hosts);
+        talk.server = Some(server);
+        talk
+    }
+
+    /// Another client of a server that runs.
+    pub fn client(hosts: &Hosts) -> Self {
         let mut command = hosts.esp(Left);
         command.args(["python3", TALK, "connect", Right.ip(), "7005"]);
         let mut client = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -36,7 +43,7 @@ impl Talk {
             BufReader::new(client.stdout.take().unwrap()),
         );
         let mut talk = Self {
-            server,
+            server: None,
             client,
             words,
             answers,
@@ -45,19 +52,27 @@ impl Talk {
         talk
     }
 
-    fn tell(&mut self, word: &str) {
+    pub fn tell(&mut self, word: &str) {
         writeln!(self.words, "{word}").unwrap();
     }
 
-    fn answer(&mut self) -> String {
+    pub fn answer(&mut self) -> String {
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
         line.trim().to_owned()
     }
 
-    fn ask(&mut self, word: &str) -> String {
+    pub fn ask(&mut self, word: &str) -> String {
         self.tell(word);
         self.answer()
+    }
+
+    pub fn client_pid(&self) -> u32 {
+        self.client.id()
+    }
+
+    pub fn server_pid(&self) -> u32 {
+        self.server.as_ref().unwrap().pid()
     }
 }
 
@@ -135,7 +150,7 @@ fn m_hr2_the_peer_of_a_killed_program_is_told_within_the_stated_time() {
             let mut talk = Talk::new(&hosts);
             assert_eq!(talk.ask("echo 1000"), "same");
             talk.tell("wait");
-            talk.server.signal("-KILL");
+            talk.server.as_ref().unwrap().signal("-KILL");
             let begin = Instant::now();
             assert_eq!(talk.answer(), "Connection reset by peer");
             assert!(

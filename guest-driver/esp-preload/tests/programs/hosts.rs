@@ -18,7 +18,7 @@ use weft_guest_driver_testkit::{Veth, end_within, static_library};
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// The folder of programs that cargo made for these tests.
-fn programs() -> PathBuf {
+pub fn programs() -> PathBuf {
     let own = env::current_exe().unwrap();
     own.ancestors().nth(2).unwrap().to_path_buf()
 }

@@ -4,8 +4,11 @@ mod differential;
 mod faults;
 mod hosts;
 mod mpi;
+mod mtu;
 mod named;
 mod real;
+mod shown;
+mod spawn;
 
 use weft_guest_driver_testkit::in_private_network_as_root;
 

@@ -1,7 +1,8 @@
 """Talks over connections when it is told to: `talk.py serve PORT`, `talk.py connect ADDRESS PORT`.
 
 A client reads words from its input and answers each with a line: `echo N` sends N bytes and gets them back, `new` makes another connection
-and uses it once, `wait` waits for the end of the first connection. A line says how it went."""
+and uses it once, `write N` sends N bytes and leaves what comes back, `flow` does as `echo` does until the next line, `wait` waits for the
+end of the first connection. A line says how it went."""
 import os
 import socket
 import sys
@@ -48,6 +49,22 @@ def echo(connection, count):
     return "same" if got == data else "other bytes"
 
 
+def flow(connection):
+    said = []
+    is_over = threading.Event()
+
+    def go_on():
+        while not is_over.is_set() and said in ([], ["same"]):
+            said[:] = [echo(connection, 1 << 20)]
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    sys.stdin.readline()
+    is_over.set()
+    thread.join()
+    return said[0]
+
+
 def connect(address):
     first = socket.create_connection(address)
     first.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -60,6 +77,11 @@ def connect(address):
             elif word == "new":
                 with socket.create_connection(address) as other:
                     said = echo(other, 1000)
+            elif word == "write":
+                first.sendall(b"w" * int(rest[0]))
+                said = "written"
+            elif word == "flow":
+                said = flow(first)
             elif word == "wait":
                 said = "end" if not first.recv(1) else "byte"
         except OSError as error:

@@ -172,6 +172,8 @@ pub(crate) struct Connection {
     pub(crate) waiting_since: Option<Time>,
     /// When the SYN was sent.
     pub(crate) control_sent_at: Time,
+    /// When a packet was sent last.
+    pub(crate) sent: Time,
     /// When the peer was heard of last.
     pub(crate) heard: Time,
     /// After so long a silence the peer is asked whether it is there; 0 for never.
@@ -199,6 +201,7 @@ impl Connection {
             due: Due::NEVER,
             waiting_since: None,
             control_sent_at: Time::ZERO,
+            sent: Time::ZERO,
             heard: Time::ZERO,
             keep_alive_ns: 0,
             tally: Tally::default(),
@@ -307,4 +310,8 @@ pub struct Info {
     pub packets_received: u64,
     /// Packets sent again.
     pub retransmitted: u64,
+    /// When a packet was sent last, [`Time::ZERO`] before the first one.
+    pub sent_at: Time,
+    /// When the peer was heard of last.
+    pub heard_at: Time,
 }

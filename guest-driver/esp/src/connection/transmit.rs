@@ -28,6 +28,7 @@ impl Connection {
     #[inline]
     pub(crate) fn emit(&mut self, shared: &mut Shared, now: Time, buffer: &mut [u8]) -> Option<usize> {
         self.tally.packets_sent += 1;
+        self.sent = now;
         if self.phase != Phase::Open && self.phase != Phase::TimeWait || self.ends.moving_from.is_some() {
             return self.emit_control(shared, now, buffer);
         }

@@ -175,6 +175,8 @@ impl Engine {
             packets_sent: tally.packets_sent,
             packets_received: tally.packets_received,
             retransmitted: tally.retransmitted,
+            sent_at: connection.sent,
+            heard_at: connection.heard,
         })
     }
 

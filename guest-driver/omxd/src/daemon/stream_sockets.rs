@@ -120,7 +120,7 @@ impl Daemon {
                     esp.open(&who, kept_command(command))
                 }
                 EspRequest::MorePorts => esp.more_ports(&who),
-                EspRequest::Resume { blocks, command } => esp.resume(&who, &blocks, kept_command(command)),
+                EspRequest::Resume { blocks, mtu, command } => esp.resume(&who, &blocks, mtu, kept_command(command)),
                 EspRequest::Listen { address, only_v6 } => esp.listen(&who, address, only_v6),
                 EspRequest::Forget { id, key } => esp.forget(id, key),
                 EspRequest::Claim { token, key } => esp.claim(&who, token, key, now),
@@ -135,7 +135,8 @@ impl Daemon {
                 EspRequest::Status => plain(EspReply::Status(esp.status(now))),
                 EspRequest::Programs { after } => plain(EspReply::Programs(esp.programs(after))),
                 EspRequest::Listeners { after } => plain(EspReply::Listeners(esp.listening(after))),
-                EspRequest::Report { session } => esp.report(&who, session),
+                EspRequest::Report { session } => esp.report(session),
+                EspRequest::Handshakes => esp.handshakes(now),
             },
         };
         if let Some(before) = before {

@@ -59,6 +59,9 @@ const BACKLOG_MAX: usize = 128;
 /// Connections of the engine in any state: those above, of dozens of ports under attack.
 const CONNECTIONS_MAX: usize = 16_384;
 
+/// The smallest MTU that a program's port is taken to have: one that comes from an earlier authority says what it has itself.
+const PORT_MTU_MIN: usize = 1500;
+
 /// What a refused request is answered with.
 pub(crate) type Refused = (Refusal, String);
 
@@ -94,6 +97,8 @@ impl Watched {
 /// The interface that is served, and how.
 struct Wire {
     interface: Interface,
+    /// The MTU that the engine has.
+    mtu: usize,
     ether_type: EtherType,
     port: AfPacket,
     /// How programs' sockets are.
@@ -176,6 +181,7 @@ impl Wire {
         };
         Ok(Self {
             interface: interface.clone(),
+            mtu: interface.mtu,
             ether_type,
             port: AfPacket::open(&interface.name, ether_type, &own_ring)?,
             options,
@@ -269,16 +275,23 @@ impl Esp {
 
     /// Takes the state of the interface.
     pub(crate) fn interface_seen(&mut self, seen: &Interface, now: Time) {
-        let mtu = u16::try_from(seen.mtu).unwrap_or(u16::MAX);
-        if seen.mtu != self.wire.interface.mtu
-            && let Err(error) = self.engine.set_mtu(mtu, now)
-        {
-            tracing::warn!("{error}; connections by ESP go on with what they had");
-        }
         self.wire.interface = Interface {
             mac: self.wire.interface.mac,
             ..seen.clone()
         };
+        self.follow_mtu(now);
+    }
+
+    /// Has peers send what the interface lets pass and each program's port has room for: the ring of one that was opened when the MTU was
+    /// smaller takes no longer frames, and it may be the one that claims a connection.
+    fn follow_mtu(&mut self, now: Time) {
+        let ports = self.sessions.values().map(|session| session.port_mtu.max(PORT_MTU_MIN));
+        let mtu = ports.fold(self.wire.interface.mtu, usize::min);
+        if std::mem::replace(&mut self.wire.mtu, mtu) != mtu
+            && let Err(error) = self.engine.set_mtu(u16::try_from(mtu).unwrap_or(u16::MAX), now)
+        {
+            tracing::warn!("{error}; connections by ESP go on with what they had");
+        }
     }
 
     /// Handles received frames. Returns true if there may be more.
@@ -319,6 +332,7 @@ impl Esp {
         if self.engine.poll_timeout().is_some_and(|due| due <= now) {
             self.engine.handle_timeout(now);
         }
+        self.follow_mtu(now);
         self.handle_events(now);
         self.expire_tokens(now);
         self.resolve_due(now);

@@ -2,14 +2,19 @@
 
 use std::{
     fs::File,
+    net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
-use esp::State;
+use esp::{ConnectionId, State};
 use ether::Time;
+use rustix::fs::{Mode, fchmod};
 use weft_authority::{
     OmxdError, Refusal,
-    esp::{EspListening, EspProgram, EspReply, EspStatus, PAGE_ENTRIES_MAX, REPORT_LEN},
+    esp::{
+        EspConnection, EspListening, EspProgram, EspReply, EspStatus, PAGE_ENTRIES_MAX, RECORDS_MAX, REPORT_LEN,
+        write_report,
+    },
 };
 
 use super::{Esp, Refused};
@@ -22,6 +27,8 @@ pub(super) struct Session {
     command: String,
     /// The memory in which it reports.
     report: OwnedFd,
+    /// The longest packets that all of its ports have room for.
+    pub(super) port_mtu: usize,
 }
 
 /// A program that asks.
@@ -45,12 +52,13 @@ pub(super) fn system(error: impl Into<OmxdError>) -> Refused {
 
 impl Session {
     /// Makes the session of a program, with its name for itself, and memory for its reports.
-    fn new(who: &Asking, command: String) -> Result<Self, Refused> {
+    fn new(who: &Asking, command: String, port_mtu: usize) -> Result<Self, Refused> {
         Ok(Self {
             pid: who.pid,
             user: who.user,
             command,
-            report: sealed_memory("esp-report", REPORT_LEN).map_err(system)?,
+            report: report_memory()?,
+            port_mtu,
         })
     }
 
@@ -66,9 +74,10 @@ pub(crate) type Freed = Vec<u8>;
 impl Esp {
     /// Opens a session with its first port. A program that had one gets it anew.
     pub(crate) fn open(&mut self, who: &Asking, command: String) -> Answered {
-        let session = Session::new(who, command)?;
+        let mut session = Session::new(who, command, usize::MAX)?;
         let report = session.report()?;
         let (port, socket) = self.give_port(who)?;
+        session.port_mtu = port.mtu;
         self.sessions.insert(who.connection, session);
         let ether_type = self.wire.ether_type.0;
         Ok((EspReply::Opened { port, ether_type }, vec![socket, report]))
@@ -81,6 +90,9 @@ impl Esp {
             return Err((Refusal::NotOpen, sentence));
         }
         let (port, socket) = self.give_port(who)?;
+        if let Some(session) = self.sessions.get_mut(&who.connection) {
+            session.port_mtu = session.port_mtu.min(port.mtu);
+        }
         Ok((EspReply::MorePorts(port), vec![socket]))
     }
 
@@ -96,9 +108,9 @@ impl Esp {
     }
 
     /// Takes blocks of an earlier authority back for their program: all of them or none.
-    pub(crate) fn resume(&mut self, who: &Asking, blocks: &[u8], command: String) -> Answered {
+    pub(crate) fn resume(&mut self, who: &Asking, blocks: &[u8], mtu: usize, command: String) -> Answered {
         let program = Program::new(who.user, who.pid);
-        let session = Session::new(who, command)?;
+        let session = Session::new(who, command, mtu)?;
         let report = session.report()?;
         for (at, block) in blocks.iter().enumerate() {
             if let Err(refused) = self.blocks.take_back(*block, who, &program) {
@@ -208,17 +220,55 @@ impl Esp {
     }
 
     /// Opens the memory in which a program reports, for reading alone.
-    pub(crate) fn report(&self, who: &Asking, session: u64) -> Answered {
+    pub(crate) fn report(&self, session: u64) -> Answered {
         let Some(session) = self.sessions.get(&session) else {
             return Err((Refusal::NotOpen, "there is no such program".to_owned()));
         };
-        if !who.privileged && who.user != session.user {
-            let sentence = "only root and the program's user may read what it reports".to_owned();
-            return Err((Refusal::NotAllowed, sentence));
-        }
         let readable = open_for_reading(session.report.as_fd()).map_err(system)?;
         Ok((EspReply::Done, vec![readable]))
     }
+
+    /// Reports the connections that no program has yet.
+    pub(crate) fn handshakes(&self, now: Time) -> Answered {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let time_ns = time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned();
+        let begin_ns = time_ns.saturating_sub(now.as_nanos());
+        let mut records = Vec::new();
+        let mut omitted = 0;
+        for (at, id) in self.engine.ids().enumerate() {
+            if at >= RECORDS_MAX {
+                omitted += 1;
+            } else if let Some(connection) = self.handshake(id, begin_ns) {
+                connection.put(&mut records);
+            }
+        }
+        let memory = report_memory()?;
+        write_report(&memory, 2, &records, omitted).map_err(|error| system(OmxdError::io("write a report")(error)))?;
+        let readable = open_for_reading(memory.as_fd()).map_err(system)?;
+        Ok((EspReply::Done, vec![readable]))
+    }
+
+    /// Describes a connection; the engine's time began at `begin_ns`.
+    fn handshake(&self, id: ConnectionId, begin_ns: u64) -> Option<EspConnection> {
+        let mut info = self.engine.info(id).ok()?;
+        info.sent_at = info.sent_at.plus_nanos(begin_ns);
+        info.heard_at = info.heard_at.plus_nanos(begin_ns);
+        let names = self.engine.names(id).ok()?;
+        Some(EspConnection {
+            info,
+            local: names.map(|names| SocketAddr::new(names.destination(), info.listened_port)),
+            peer: names.map(|names| names.source()),
+            socket: 0,
+        })
+    }
+}
+
+/// Makes memory for a report that who gets it for reading cannot open for writing.
+fn report_memory() -> Result<OwnedFd, Refused> {
+    let memory = sealed_memory("esp-report", REPORT_LEN).map_err(system)?;
+    let changed = fchmod(&memory, Mode::RUSR).map_err(OmxdError::io("make memory to be shared"));
+    changed.map_err(system)?;
+    Ok(memory)
 }
 
 /// Opens memory anew, so that the program that gets it cannot write to it.

@@ -2,13 +2,14 @@
 
 use std::{env, path::Path, process::ExitCode};
 
-use tools::{board, copies, esp_ping, info, nicctl, perf};
+use tools::{board, copies, esp_ping, esp_ss, info, nicctl, perf};
 
 /// A tool: its name, and what it does.
 type Tool = (&'static str, fn() -> ExitCode);
 
-const TOOLS: [Tool; 14] = [
+const TOOLS: [Tool; 15] = [
     ("esp_ping", || tools::tool!(run_ping, "esp_ping", esp_ping, json)),
+    ("esp_ss", || tools::tool!(run, "esp_ss", esp_ss, json)),
     ("icopy_perf", || tools::tool!(run, "icopy_perf", copies, json)),
     ("nicctl", || tools::tool!(run, "nicctl", nicctl, json)),
     ("omx_check", || tools::tool!(run_omx, "omx_check", board::check, json)),

@@ -115,7 +115,7 @@ fn m_hr2_connections_go_on_while_the_authority_is_gone_and_it_finds_their_ports_
             let other = stage.session();
             assert_ne!(other.open_esp().unwrap().port.block, before[0].blocks[0]);
             drop(other);
-            program.session.resume_esp(&before[0].blocks).unwrap();
+            program.session.resume_esp(&before[0].blocks, 1500).unwrap();
             let after = stage.session().esp_programs().unwrap();
             assert_eq!((after.len(), &after[0].blocks), (1, &before[0].blocks));
             // What was not claimed is over, and the program is told: its token has ended.
