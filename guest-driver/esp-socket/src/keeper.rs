@@ -75,7 +75,8 @@ fn start(stream: &Stream, handover: &[u8]) -> std::io::Result<()> {
     let run_dir = weft_authority::run_dir().to_string_lossy();
     let variables = [text(&format!("OMX_RUN_DIR={run_dir}"))?];
     let (ready, its_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    let fds = [stream.far.as_raw_fd(), file.as_raw_fd(), its_end.as_raw_fd()];
+    let far = stream.pair.far().ok_or(std::io::ErrorKind::NotConnected)?;
+    let fds = [far, file.as_raw_fd(), its_end.as_raw_fd()];
     spawn_apart(&program, &arguments, &variables, fds)?;
     drop(its_end);
     // The peer sends to this process until the keeper has told it otherwise, and would be refused if this process ended before.

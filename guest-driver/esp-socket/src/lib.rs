@@ -30,6 +30,7 @@ pub mod passed;
 pub mod plain;
 pub mod polls;
 pub mod processes;
+mod reserve;
 mod settings;
 mod signals;
 mod spin;

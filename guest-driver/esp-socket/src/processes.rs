@@ -243,7 +243,7 @@ pub fn finish() {
     if IS_FINISHED.swap(true, Ordering::Relaxed) {
         return;
     }
-    if Count::ALL.into_iter().any(|what| counters::get(what) > 0) {
+    if Count::ALL.iter().any(|what| counters::get(*what) > 0) {
         counters::report();
     }
     if !crate::is_in_use() {

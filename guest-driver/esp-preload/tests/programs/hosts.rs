@@ -4,7 +4,7 @@ use std::{
     env, fs,
     io::Read,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, ChildStdout, Command, Output, Stdio},
     sync::OnceLock,
     thread,
     time::{Duration, Instant},
@@ -73,7 +73,7 @@ pub struct Running {
 }
 
 impl Running {
-    fn start(mut command: Command) -> Self {
+    pub fn start(command: &mut Command) -> Self {
         let what = format!("{command:?}");
         let child = command.spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
         Self { child, what }
@@ -81,6 +81,16 @@ impl Running {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Takes what it prints, to be read while it runs.
+    pub fn output(&mut self) -> ChildStdout {
+        self.child.stdout.take().expect("its output is a pipe")
+    }
+
+    /// Ends its input.
+    pub fn end_input(&mut self) {
+        self.child.stdin = None;
     }
 
     /// Waits for its end with a limit; it must succeed. Returns what it printed.
@@ -170,7 +180,7 @@ impl Hosts {
         let mut unshare = Command::new("unshare");
         // `cat` waits until this end of its input is closed.
         unshare.args(["--net", "cat"]).stdin(Stdio::piped());
-        let holder = Running::start(unshare);
+        let holder = Running::start(&mut unshare);
         let own = fs::read_link("/proc/self/ns/net").unwrap();
         while fs::read_link(format!("/proc/{}/ns/net", holder.pid())).is_ok_and(|theirs| theirs == own) {
             thread::yield_now();
@@ -223,7 +233,7 @@ impl Hosts {
         let before: Vec<_> = sockets().into_iter().map(|name| (age(&name), name)).collect();
         let mut command = self.command(host);
         command.arg(omxd()).arg(interface).stderr(Stdio::null());
-        let daemon = Running::start(command);
+        let daemon = Running::start(&mut command);
         let begin = Instant::now();
         while sockets()
             .into_iter()
@@ -238,6 +248,12 @@ impl Hosts {
     /// Ends the authority of a host at once.
     pub fn kill_daemon(&mut self, host: Host) {
         self.daemons.retain(|(of, _)| *of != host);
+    }
+
+    /// The process number of a host's authority.
+    pub fn daemon(&self, host: Host) -> u32 {
+        let (_, daemon) = self.daemons.iter().find(|(of, _)| *of == host).expect("it was started");
+        daemon.pid()
     }
 
     /// The name of a host's interface.
@@ -285,21 +301,21 @@ impl Hosts {
     pub fn start(&self, host: Host, program: &[&str]) -> Running {
         let mut command = self.command(host);
         command.args(program).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running::start(command)
+        Running::start(&mut command)
     }
 
     /// Starts a program at a host under `esp-run`.
     pub fn start_esp(&self, host: Host, program: &[&str]) -> Running {
         let mut command = self.esp(host);
         command.args(program).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running::start(command)
+        Running::start(&mut command)
     }
 
     /// Starts a server at a host under `esp-run` and waits until it listens at a port.
     pub fn serve(&self, host: Host, port: u16, program: &[&str]) -> Running {
         let mut command = self.esp(host);
         command.args(program).stdout(Stdio::null()).stderr(Stdio::null());
-        let server = Running::start(command);
+        let server = Running::start(&mut command);
         self.await_listener(host, port);
         server
     }

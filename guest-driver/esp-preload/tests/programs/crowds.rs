@@ -1,0 +1,59 @@
+//! Many connections, and many programs.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
+use crate::{
+    between_hosts,
+    hosts::{Left, Right, Running, compile},
+};
+
+/// Connections of one program.
+const CROWD: &str = "10000";
+/// As many descriptors as that takes.
+const DESCRIPTORS: &str = "--nofile=100000:100000";
+
+/// Memory of a process that is in use, in KiB.
+pub fn memory_of(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn m_hr4_one_program_has_ten_thousand_connections_that_all_carry_data() {
+    between_hosts(
+        "crowds::m_hr4_one_program_has_ten_thousand_connections_that_all_carry_data",
+        |hosts| {
+            let program = compile(&hosts, "crowd.c");
+            let mut tcp = hosts.count_tcp();
+            let mut command = hosts.esp(Right);
+            command.args(["prlimit", DESCRIPTORS, &program, "serve", "7100", CROWD]);
+            let server = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+            hosts.await_listener(Right, 7100);
+            let before = [server.pid(), hosts.daemon(Right)].map(memory_of);
+            let mut command = hosts.esp(Left);
+            command.args(["prlimit", DESCRIPTORS, &program, "connect", Right.ip(), "7100", CROWD]);
+            let mut client = Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+            let mut said = String::new();
+            BufReader::new(client.output()).read_line(&mut said).unwrap();
+            assert!(said.starts_with("open: "), "{said}");
+            let [server_kib, omxd_kib] = [server.pid(), hosts.daemon(Right)].map(memory_of);
+            let client_kib = memory_of(client.pid());
+            println!(
+                "{said}server: {server_kib} KiB (before {}), client: {client_kib} KiB, omxd: {omxd_kib} KiB (before {})",
+                before[0], before[1]
+            );
+            client.end_input();
+            client.finish();
+            assert_eq!(server.text(), format!("accepted {CROWD}\n"));
+            assert_eq!(tcp.take(), 0);
+            // Sixteen KiB each in the program, and nothing for each in the authority, which handed all of them over.
+            assert!(server_kib - before[0] < 160_000, "{server_kib} KiB");
+            assert!(omxd_kib < 64 << 10, "{omxd_kib} KiB");
+        },
+    );
+}
