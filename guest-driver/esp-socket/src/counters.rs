@@ -20,7 +20,7 @@ ether::counters! {
     Adoptions "adoptions" "connections that a forked child took over",
     Losses "losses" "connections that another program should have had, but no keeper could be started",
     Unserved "unserved" "connections that were accepted and reset, since the authority had no ports left for this process",
-    Finishers "finishers" "connections whose last bytes were left to a process that delivers them after the end of this one",
+    Finishes "finishes" "connections whose last bytes a process delivers after the end of this one",
 }
 
 static COUNTS: [AtomicU64; Count::ALL.len()] = [const { AtomicU64::new(0) }; Count::ALL.len()];

@@ -66,22 +66,32 @@ pub(crate) fn pass(stream: &Arc<Stream>) {
 }
 
 fn start(stream: &Stream, handover: &[u8]) -> std::io::Result<()> {
+    let far = stream.pair.far().ok_or(std::io::ErrorKind::NotConnected)?;
+    start_with(ARGUMENT, &stream.host, far, handover)
+}
+
+/// Starts this program's keeper as `argument` says, with what it takes over, and waits until it has it.
+///
+/// # Errors
+/// `TimedOut`: it is there, and may yet take it over. All others: nobody has it.
+pub(crate) fn start_with(argument: &str, host: &Host, pair: RawFd, handover: &[u8]) -> std::io::Result<()> {
     let mut file = File::from(memfd_create("esp-handover", MemfdFlags::CLOEXEC)?);
     file.write_all(handover)?;
     file.rewind()?;
     let text = |text: &str| CString::new(text).map_err(|_| std::io::ErrorKind::InvalidInput);
     let program = text(&settings::get().keeper.to_string_lossy())?;
-    let arguments = [program.clone(), text(ARGUMENT)?, text(&stream.host.interface.name)?];
+    let arguments = [program.clone(), text(argument)?, text(&host.interface.name)?];
     let run_dir = weft_authority::run_dir().to_string_lossy();
     let variables = [text(&format!("OMX_RUN_DIR={run_dir}"))?];
     let (ready, its_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    let far = stream.pair.far().ok_or(std::io::ErrorKind::NotConnected)?;
-    let fds = [far, file.as_raw_fd(), its_end.as_raw_fd()];
+    let fds = [pair, file.as_raw_fd(), its_end.as_raw_fd()];
     spawn_apart(&program, &arguments, &variables, fds)?;
     drop(its_end);
     // The peer sends to this process until the keeper has told it otherwise, and would be refused if this process ended before.
     if is_ready(ready.as_fd()) {
         Ok(())
+    } else if has_ended(ready.as_fd()) {
+        Err(std::io::ErrorKind::BrokenPipe.into())
     } else {
         Err(std::io::ErrorKind::TimedOut.into())
     }
@@ -97,6 +107,16 @@ pub(crate) fn is_ready(ready: BorrowedFd<'_>) -> bool {
     let mut word = [0; 1];
     matches!(system::poll(&mut fds, Some(READY_LIMIT_NS), ptr::null()), Ok(1))
         && system::read(ready.as_raw_fd(), &mut word) == Ok(1)
+}
+
+/// Whether a program that was started apart has ended, or is beyond saying that it is ready.
+fn has_ended(ready: BorrowedFd<'_>) -> bool {
+    let mut fds = [pollfd {
+        fd: ready.as_raw_fd(),
+        events: 0,
+        revents: 0,
+    }];
+    matches!(system::poll(&mut fds, Some(0), ptr::null()), Ok(1))
 }
 
 /// Starts a program that is no child of this one, with three descriptors.
@@ -163,24 +183,46 @@ pub(crate) fn spawn_apart(
     }
 }
 
+/// What a keeper gets from whoever starts it.
+pub(crate) struct Given {
+    pub(crate) pair: OwnedFd,
+    pub(crate) handover: Vec<u8>,
+    pub(crate) ready: File,
+}
+
+impl Given {
+    /// Takes it from the descriptors that a keeper has.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn take() -> std::io::Result<Self> {
+        // SAFETY: whoever starts a keeper gives it these, and this is called once.
+        let (pair, mut file, ready) = unsafe {
+            (
+                OwnedFd::from_raw_fd(PAIR_FD),
+                File::from_raw_fd(HANDOVER_FD),
+                File::from_raw_fd(READY_FD),
+            )
+        };
+        let mut handover = Vec::new();
+        file.read_to_end(&mut handover)?;
+        Ok(Self { pair, handover, ready })
+    }
+}
+
 /// Is a keeper: takes a connection up at an interface, and serves it until it is over.
 ///
 /// # Errors
 /// When the descriptors are not those of a keeper, or there is no authority.
 pub fn run(interface: &str) -> Result<(), Box<dyn std::error::Error>> {
-    // SAFETY: whoever starts a keeper gives it these.
-    let (pair, mut handover, mut ready) = unsafe {
-        (
-            OwnedFd::from_raw_fd(PAIR_FD),
-            File::from_raw_fd(HANDOVER_FD),
-            File::from_raw_fd(READY_FD),
-        )
-    };
-    let mut bytes = Vec::new();
-    handover.read_to_end(&mut bytes)?;
+    let Given {
+        pair,
+        handover,
+        mut ready,
+    } = Given::take()?;
     let link = links::link(interface).ok_or("no authority speaks ESP on the interface")?;
     let host = link.host()?;
-    let id = host.attach(&bytes).ok_or("the connection cannot be taken up")?;
+    let id = host.attach(&handover).ok_or("the connection cannot be taken up")?;
     host.await_settled(id);
     ready.write_all(&[1])?;
     drop(ready);

@@ -18,6 +18,7 @@ use std::{
 
 use crate::{
     counters::{self, Count},
+    finisher,
     host::{Held, now},
     links,
     stream::Stream,
@@ -26,7 +27,9 @@ use crate::{
 
 /// A connection that neither process has used or closed after this time is the parent's.
 const UNDECIDED_LIMIT: Duration = Duration::from_millis(300);
-/// So long the end of a process waits for its last bytes to be acknowledged, in nanoseconds.
+/// So long the end of a process waits for its last bytes to be acknowledged, in nanoseconds. Then they are left to a finisher.
+const FINISH_WAIT_NS: u64 = 100_000_000;
+/// So long it waits where there can be no finisher, in nanoseconds.
 const FINISH_LIMIT_NS: u64 = 2_000_000_000;
 
 /// How often this process's ancestors forked with the library in use.
@@ -243,12 +246,15 @@ pub fn finish() {
     if IS_FINISHED.swap(true, Ordering::Relaxed) {
         return;
     }
+    if crate::is_in_use() {
+        deliver();
+    }
     if Count::ALL.iter().any(|what| counters::get(*what) > 0) {
         counters::report();
     }
-    if !crate::is_in_use() {
-        return;
-    }
+}
+
+fn deliver() {
     let fds: Vec<RawFd> = table::known()
         .into_iter()
         .filter(|(_, entry)| matches!(entry, Entry::Stream(_)))
@@ -259,7 +265,10 @@ pub fn finish() {
     }
     for host in links::hosts() {
         if host.generation == generation() {
-            host.deliver(now().plus_nanos(FINISH_LIMIT_NS));
+            let begin = now();
+            host.deliver(begin.plus_nanos(FINISH_WAIT_NS));
+            finisher::leave_to_one(&host);
+            host.deliver(begin.plus_nanos(FINISH_LIMIT_NS));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     env, fs,
-    io::Read,
+    io::{Read, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Output, Stdio},
     sync::OnceLock,
@@ -64,6 +64,14 @@ impl Host {
             Right => "192.0.2.2",
         }
     }
+
+    /// Its IP address at the second cable.
+    pub const fn second_ip(self) -> &'static str {
+        match self {
+            Left => "198.51.100.1",
+            Right => "198.51.100.2",
+        }
+    }
 }
 
 /// A process that ends with this value.
@@ -86,6 +94,12 @@ impl Running {
     /// Takes what it prints, to be read while it runs.
     pub fn output(&mut self) -> ChildStdout {
         self.child.stdout.take().expect("its output is a pipe")
+    }
+
+    /// Writes to its input.
+    pub fn tell(&mut self, words: &str) {
+        let input = self.child.stdin.as_mut().expect("its input is a pipe");
+        input.write_all(words.as_bytes()).unwrap();
     }
 
     /// Ends its input.
@@ -191,39 +205,60 @@ impl Hosts {
             veth,
             daemons: Vec::new(),
         };
-        let pid = hosts.holder.pid().to_string();
-        hosts.must(Left, &["ip", "link", "set", &hosts.veth.b, "netns", &pid]);
         hosts.must(Right, &["ip", "link", "set", "lo", "up"]);
-        for host in [Left, Right] {
-            let address = format!("{}/24", host.ip());
-            hosts.must(host, &["ip", "address", "add", &address, "dev", hosts.interface(host)]);
-            hosts.must(host, &["ip", "link", "set", hosts.interface(host), "up"]);
+        hosts.plug(&hosts.veth, Host::ip);
+        hosts
+    }
+
+    /// Joins the hosts by a cable.
+    fn plug(&self, veth: &Veth, ip: impl Fn(Host) -> &'static str) {
+        self.must(
+            Left,
+            &["ip", "link", "set", &veth.b, "netns", &self.holder.pid().to_string()],
+        );
+        let ends = [(Left, &veth.a), (Right, &veth.b)];
+        for (host, interface) in ends {
+            let address = format!("{}/24", ip(host));
+            self.must(host, &["ip", "address", "add", &address, "dev", interface]);
+            self.must(host, &["ip", "link", "set", interface, "up"]);
         }
         let begin = Instant::now();
-        for host in [Left, Right] {
+        for (host, interface) in ends {
             // What is sent before is lost without an error.
-            while !hosts
-                .must(host, &["ip", "-o", "link", "show", "dev", hosts.interface(host)])
+            while !self
+                .must(host, &["ip", "-o", "link", "show", "dev", interface])
                 .contains(" state UP ")
             {
                 assert!(begin.elapsed() < LIMIT, "the cable carries nothing");
             }
         }
-        hosts
+    }
+
+    /// Joins the hosts by a second cable, with ESP over it, too.
+    pub fn join_again(&mut self, mtu: usize) -> Veth {
+        let veth = Veth::new(mtu);
+        self.plug(&veth, Host::second_ip);
+        self.start_daemon_at(Left, &veth.a);
+        self.start_daemon_at(Right, &veth.b);
+        veth
     }
 
     /// Starts the authority of a host and waits until it serves.
     pub fn start_daemon(&mut self, host: Host) {
-        let interface = self.interface(host).to_owned();
+        assert!(
+            self.daemons.iter().all(|(of, _)| *of != host),
+            "a host has one authority"
+        );
+        self.start_daemon_at(host, &self.interface(host).to_owned());
+    }
+
+    /// Starts the authority of an interface and waits until it serves. The user of [`AS_NOBODY`] may use it.
+    fn start_daemon_at(&mut self, host: Host, interface: &str) {
         let sockets = || {
             let files = fs::read_dir(self.dir()).unwrap();
             let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
             names.filter(|name| name.ends_with(".sock")).collect::<Vec<_>>()
         };
-        assert!(
-            self.daemons.iter().all(|(of, _)| *of != host),
-            "a host has one authority"
-        );
         // A file that an earlier one left is replaced when the new one serves.
         let age = |name: &String| {
             fs::metadata(self.dir().join(name))
@@ -232,7 +267,10 @@ impl Hosts {
         };
         let before: Vec<_> = sockets().into_iter().map(|name| (age(&name), name)).collect();
         let mut command = self.command(host);
-        command.arg(omxd()).arg(interface).stderr(Stdio::null());
+        command
+            .arg(omxd())
+            .args([interface, "--group", "nogroup"])
+            .stderr(Stdio::null());
         let daemon = Running::start(&mut command);
         let begin = Instant::now();
         while sockets()
@@ -345,13 +383,21 @@ impl Hosts {
     /// Counts TCP segments that come to the left host from now on. Those of connections over loopback, by which connections over ESP are
     /// announced, are none of them, and a connection by TCP has some in both directions.
     pub fn count_tcp(&self) -> TcpCount {
+        self.count_tcp_at(self.interface(Left))
+    }
+
+    /// As [`count_tcp`](Self::count_tcp), at another interface of the left host.
+    pub fn count_tcp_at(&self, interface: &str) -> TcpCount {
         let options = AfPacketOptions {
             ring_len: 16 << 20,
             ..AfPacketOptions::default()
         };
-        TcpCount(AfPacket::open(self.interface(Left), EtherType(0x0800), &options).unwrap())
+        TcpCount(AfPacket::open(interface, EtherType(0x0800), &options).unwrap())
     }
 }
+
+/// Words before a program that an ordinary user is to run, who may use the authorities.
+pub const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 /// Counts TCP segments at an interface.
 pub struct TcpCount(AfPacket);

@@ -2,11 +2,15 @@
 
 mod crowds;
 mod differential;
+mod endings;
 mod faults;
+mod floods;
 mod hosts;
+mod links;
 mod mpi;
 mod named;
 mod real;
+mod users;
 
 use weft_guest_driver_testkit::in_private_network_as_root;
 
