@@ -49,18 +49,15 @@ pub(crate) fn pass(stream: &Arc<Stream>) {
         return;
     }
     let passed = Entry::Passed(Arc::new(Passed { names: stream.names }));
-    let numbers: Vec<RawFd> = table::known()
-        .into_iter()
-        .filter(|(_, entry)| matches!(entry, Entry::Stream(known) if Arc::ptr_eq(known, stream)))
-        .map(|(fd, _)| fd)
-        .collect();
+    let is_its = |entry: &Entry| matches!(entry, Entry::Stream(known) if Arc::ptr_eq(known, stream));
+    let numbers = table::pick(|entry| is_its(entry).then_some(()));
     let handover = stream.host.take_out(stream.id);
-    if let Some(near) = numbers.first() {
+    if let Some((near, ())) = numbers.first() {
         let _ = system::set_option(*near, libc::SOL_SOCKET, libc::SO_SNDBUF, &PAIR_LEN);
     }
     let started = handover.is_some_and(|handover| start(stream, &handover).is_ok());
     counters::count(if started { Count::Passes } else { Count::Losses });
-    for fd in numbers {
+    for (fd, ()) in numbers {
         table::replace(fd, Some(passed.clone()));
     }
 }

@@ -150,19 +150,17 @@ fn watch() {
 }
 
 fn look_after() {
-    let listeners: Vec<_> = table::known()
-        .into_iter()
-        .filter_map(|(_, entry)| match entry {
-            Entry::Listener(listener) => Some(listener),
-            _ => None,
-        })
-        .collect();
+    // A copy of a connection would keep it in the program's sets of epoll while the program closes it.
+    let listeners = table::pick(|entry| match entry {
+        Entry::Listener(listener) => Some(listener.clone()),
+        _ => None,
+    });
     if listeners.is_empty() {
         return;
     }
     for link in links::present() {
         if link.is_alive() == Alive::Again {
-            for listener in &listeners {
+            for (_, listener) in &listeners {
                 listener.register(&link);
             }
         }

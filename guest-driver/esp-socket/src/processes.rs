@@ -6,7 +6,7 @@
 
 use std::{
     cell::RefCell,
-    os::fd::RawFd,
+    collections::HashSet,
     ptr,
     sync::{
         Arc, Once,
@@ -68,22 +68,20 @@ fn new_shared(count: usize) -> *mut Shared {
     }
 }
 
-/// Returns all connections of the table, each once.
-fn streams() -> Vec<Arc<Stream>> {
-    let mut streams: Vec<Arc<Stream>> = Vec::new();
-    for (_, entry) in table::known() {
-        if let Entry::Stream(stream) = entry
-            && !streams.iter().any(|known| Arc::ptr_eq(known, &stream))
-        {
-            streams.push(stream);
-        }
-    }
-    streams
+/// Returns connections of the table, each once.
+fn streams(is_wanted: impl Fn(&Stream) -> bool) -> Vec<Arc<Stream>> {
+    let all = table::pick(|entry| match entry {
+        Entry::Stream(stream) if is_wanted(stream) => Some(stream.clone()),
+        _ => None,
+    });
+    let mut seen = HashSet::new();
+    let streams = all.into_iter().map(|(_, stream)| stream);
+    streams.filter(|stream| seen.insert(Arc::as_ptr(stream))).collect()
 }
 
 /// Prepares a fork: nothing of the library is in the middle of a change meanwhile.
 pub fn before_fork() {
-    let streams = streams();
+    let streams = streams(|_| true);
     let undecided: Vec<_> = streams
         .iter()
         .filter(|stream| stream.is_own() && stream.frozen().is_none())
@@ -127,7 +125,7 @@ pub fn after_fork(child: i32) {
         links::forget();
         return;
     }
-    let streams = streams();
+    let streams = streams(|stream| stream.frozen().is_some());
     for stream in &streams {
         if child < 0
             && let Some(shared) = stream.frozen()
@@ -135,7 +133,7 @@ pub fn after_fork(child: i32) {
             shared.holders.fetch_sub(1, Ordering::Relaxed);
         }
     }
-    if streams.iter().any(|stream| stream.frozen().is_some()) {
+    if !streams.is_empty() {
         decide_later();
     }
 }
@@ -144,10 +142,8 @@ pub fn after_fork(child: i32) {
 fn decide_later() {
     let decide = || {
         thread::sleep(UNDECIDED_LIMIT);
-        for stream in streams() {
-            if stream.frozen().is_some() && stream.is_own() {
-                claim(&stream);
-            }
+        for stream in streams(|stream| stream.frozen().is_some() && stream.is_own()) {
+            claim(&stream);
         }
     };
     let start = || {
@@ -255,12 +251,8 @@ pub fn finish() {
 }
 
 fn deliver() {
-    let fds: Vec<RawFd> = table::known()
-        .into_iter()
-        .filter(|(_, entry)| matches!(entry, Entry::Stream(_)))
-        .map(|(fd, _)| fd)
-        .collect();
-    for fd in fds {
+    let fds = table::pick(|entry| matches!(entry, Entry::Stream(_)).then_some(()));
+    for (fd, ()) in fds {
         drop(table::replace(fd, None));
     }
     for host in links::hosts() {
