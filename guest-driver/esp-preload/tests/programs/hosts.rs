@@ -249,7 +249,8 @@ impl Hosts {
             self.daemons.iter().all(|(of, _)| *of != host),
             "a host has one authority"
         );
-        self.start_daemon_at(host, &self.interface(host).to_owned());
+        let interface = self.interface(host).to_owned();
+        self.start_daemon_at(host, &interface);
     }
 
     /// Starts the authority of an interface and waits until it serves. The user of [`AS_NOBODY`] may use it.
