@@ -49,7 +49,7 @@ pub(crate) fn leave_to_one(host: &Host) {
     if connections.is_empty() {
         return;
     }
-    // A finisher has no pair; the place is filled with what nobody reads.
+    // A finisher has no pair; an empty file fills the place.
     let started = memfd_create("esp-none", MemfdFlags::CLOEXEC)
         .map_err(std::io::Error::from)
         .and_then(|none| keeper::start_with(ARGUMENT, host, none.as_raw_fd(), &pack(&connections)));

@@ -70,7 +70,7 @@ fn start(stream: &Stream, handover: &[u8]) -> std::io::Result<()> {
 /// Starts this program's keeper as `argument` says, with what it takes over, and waits until it has it.
 ///
 /// # Errors
-/// `TimedOut`: it is there, and may yet take it over. All others: nobody has it.
+/// `TimedOut`: it is there, and may yet take it over. All others: no keeper has it.
 pub(crate) fn start_with(argument: &str, host: &Host, pair: RawFd, handover: &[u8]) -> std::io::Result<()> {
     let mut file = File::from(memfd_create("esp-handover", MemfdFlags::CLOEXEC)?);
     file.write_all(handover)?;
@@ -106,7 +106,7 @@ pub(crate) fn is_ready(ready: BorrowedFd<'_>) -> bool {
         && system::read(ready.as_raw_fd(), &mut word) == Ok(1)
 }
 
-/// Whether a program that was started apart has ended, or is beyond saying that it is ready.
+/// Whether a keeper has ended without a word.
 fn has_ended(ready: BorrowedFd<'_>) -> bool {
     let mut fds = [pollfd {
         fd: ready.as_raw_fd(),
@@ -180,7 +180,7 @@ pub(crate) fn spawn_apart(
     }
 }
 
-/// What a keeper gets from whoever starts it.
+/// What a keeper gets from the program that starts it.
 pub(crate) struct Given {
     pub(crate) pair: OwnedFd,
     pub(crate) handover: Vec<u8>,
@@ -193,7 +193,7 @@ impl Given {
     /// # Errors
     /// The kernel's.
     pub(crate) fn take() -> std::io::Result<Self> {
-        // SAFETY: whoever starts a keeper gives it these, and this is called once.
+        // SAFETY: the program that starts a keeper gives it these, and this is called once.
         let (pair, mut file, ready) = unsafe {
             (
                 OwnedFd::from_raw_fd(PAIR_FD),
