@@ -78,7 +78,18 @@ fn a_flood_of_syns_is_bounded_and_harms_no_connection_no_listener_and_no_message
                 }
             }
             let status = stage.status();
-            assert!(status.half_open <= 4096 && status.half_open > 0, "{}", status.half_open);
+            // The limit is a port's: some of the flood were for the other listener by chance.
+            let listeners = stage.session().esp_listeners().unwrap();
+            let of_port = |port| {
+                listeners
+                    .iter()
+                    .find(|one| one.address.port() == port)
+                    .unwrap()
+                    .half_open
+            };
+            let half_open = of_port(flooded.port());
+            assert!(half_open <= 4096 && half_open > 0, "{half_open}");
+            assert!(of_port(other.port()) < 100, "{}", of_port(other.port()));
             assert!(
                 status.engine[esp::Counter::HalfOpenEvicted as usize] > 10_000,
                 "{status:?}"
