@@ -26,13 +26,23 @@ def serve(port):
 
 def echo(connection, count):
     data = os.urandom(count)
-    sender = threading.Thread(target=connection.sendall, args=(data,))
+    errors = []
+
+    def send():
+        try:
+            connection.sendall(data)
+        except OSError as error:
+            errors.append(error)
+
+    sender = threading.Thread(target=send)
     sender.start()
     got = b""
     while len(got) < count:
         part = connection.recv(1 << 16)
         if not part:
-            raise EOFError("the stream ended early")
+            # Sockets say once why they have ended, to whichever thread calls first.
+            sender.join()
+            raise errors[0] if errors else EOFError("the stream ended early")
         got += part
     sender.join()
     return "same" if got == data else "other bytes"
