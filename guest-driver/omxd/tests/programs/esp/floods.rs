@@ -13,7 +13,7 @@ use ether::{EtherType, MacAddr};
 use netif::Netif;
 use weft_authority::esp::EspCounter;
 
-use super::rig::{HOST, Program, on_stage};
+use super::rig::{HOST, Program, Stage, on_stage};
 
 /// A small generator of numbers that look random (xorshift).
 struct Numbers(u64);
@@ -25,6 +25,27 @@ impl Numbers {
         self.0 ^= self.0 << 17;
         self.0
     }
+}
+
+/// Sends a SYN from an address, a port and an instance that a random number says.
+fn send_syn(stage: &mut Stage, number: u64, to: u16) {
+    let path = Path {
+        destination: stage.host,
+        source: MacAddr([2, 1, number as u8, (number >> 8) as u8, (number >> 16) as u8, 7]),
+        ether_type: EtherType::ESP,
+    };
+    let syn = Syn {
+        instance: number,
+        payload_max: 1400,
+        blocks: Blocks::default(),
+        names: Names::new("10.7.0.9:1".parse().unwrap(), HOST.parse().unwrap()),
+    };
+    let header = Header {
+        number: number as u32,
+        window: Some(64),
+        ..Header::new((number >> 24) as u16 | 1, to)
+    };
+    stage.send_frame_as(&path, &header, &Body::Syn(syn));
 }
 
 #[test]
@@ -40,29 +61,9 @@ fn a_flood_of_syns_is_bounded_and_harms_no_connection_no_listener_and_no_message
             for round in 0..200 {
                 for each in 0..500 {
                     let number = numbers.next();
-                    let path = Path {
-                        destination: stage.host,
-                        source: MacAddr([2, 1, number as u8, (number >> 8) as u8, (number >> 16) as u8, 7]),
-                        ether_type: EtherType::ESP,
-                    };
                     // Half of them are for a port that is listened at, the others for any.
-                    let to = if each % 2 == 0 {
-                        flooded.port()
-                    } else {
-                        (number >> 40) as u16
-                    };
-                    let syn = Syn {
-                        instance: number,
-                        payload_max: 1400,
-                        blocks: Blocks::default(),
-                        names: Names::new("10.7.0.9:1".parse().unwrap(), HOST.parse().unwrap()),
-                    };
-                    let header = Header {
-                        number: number as u32,
-                        window: Some(64),
-                        ..Header::new((number >> 24) as u16 | 1, to)
-                    };
-                    stage.send_frame_as(&path, &header, &Body::Syn(syn));
+                    let any = (number >> 40) as u16;
+                    send_syn(stage, number, if each % 2 == 0 { flooded.port() } else { any });
                 }
                 let begin = Instant::now();
                 let (status, _) = stage.session().status().unwrap();
