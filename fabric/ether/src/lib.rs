@@ -1,4 +1,4 @@
-//! What is on a wire: MAC addresses, EtherTypes, frame views, checksums, virtual time and capture files.
+//! What is on a wire: MAC addresses, EtherTypes, frame views, checksums, virtual time, capture files, and counters of what happens to frames.
 //!
 //! Everything here works on bytes that the caller read; there is no I/O and no clock. Frames are always seen
 //! without their frame check sequence. What a switch or a card decides with these values is not here.
@@ -9,6 +9,7 @@ extern crate alloc;
 
 mod addr;
 pub mod checksum;
+mod counters;
 pub mod ecn;
 mod frame;
 pub mod pcapng;

@@ -29,14 +29,17 @@ pub struct Arguments {
     /// Serve a connection for programs that share it: for the library's own use.
     #[arg(long, hide = true, value_name = "INTERFACE")]
     pub keep_connection: Option<String>,
-    /// Start the omxd of an interface: for the library's own use.
+    /// Deliver what a program sent last: for the library's own use.
     #[arg(long, hide = true, value_name = "INTERFACE", conflicts_with = "keep_connection")]
+    pub finish_connections: Option<String>,
+    /// Start the omxd of an interface: for the library's own use.
+    #[arg(long, hide = true, value_name = "INTERFACE", conflicts_with_all = ["keep_connection", "finish_connections"])]
     pub start_authority: Option<String>,
     /// The program and its arguments.
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
-        required_unless_present_any = ["keep_connection", "start_authority"],
+        required_unless_present_any = ["keep_connection", "finish_connections", "start_authority"],
         value_name = "PROGRAM"
     )]
     pub program: Vec<OsString>,

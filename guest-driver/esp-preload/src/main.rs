@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use esp_socket::{keeper, starter};
+use esp_socket::{finisher, keeper, starter};
 
 use arguments::Arguments;
 
@@ -38,6 +38,9 @@ fn library(own: &Path) -> Result<PathBuf> {
 fn run(arguments: Arguments) -> Result<()> {
     if let Some(interface) = arguments.keep_connection {
         return keeper::run(&interface).map_err(|error| anyhow::anyhow!("{error}"));
+    }
+    if let Some(interface) = arguments.finish_connections {
+        return finisher::run(&interface).map_err(|error| anyhow::anyhow!("{error}"));
     }
     if let Some(interface) = arguments.start_authority {
         return starter::run(&interface).map_err(|error| anyhow::anyhow!("{error}"));

@@ -6,7 +6,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    os::fd::{AsRawFd, RawFd},
+    os::fd::RawFd,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -24,8 +24,8 @@ use crate::{
     errno::Errno,
     host::{Host, now},
     links,
-    own_fds::OwnFd,
     processes::Frozen,
+    reserve::Reserved,
     settings,
     spin::Spin,
     stream::Stream,
@@ -181,6 +181,8 @@ fn own_name(fd: RawFd, own: IpAddr) -> Option<SocketAddr> {
 
 /// Makes the connection; `None`: TCP is to make it.
 fn handshake(fd: RawFd, host: &Arc<Host>, route: &Route, to: SocketAddr) -> Option<Result<(), Errno>> {
+    // TCP takes less of what may have run out.
+    let reserved = Reserved::take().ok()?;
     let own = own_name(fd, route.own)?;
     let id = host.connect(route.mac, own, to)?;
     if !await_connected(host, id) {
@@ -195,6 +197,7 @@ fn handshake(fd: RawFd, host: &Arc<Host>, route: &Route, to: SocketAddr) -> Opti
             own,
             peer: to,
         },
+        reserved,
     );
     let stream = match made {
         Ok(stream) => stream,
@@ -244,17 +247,18 @@ pub(crate) struct Made {
 }
 
 /// Puts a connection on the program's number `fd`, which a TCP socket has now.
-pub(crate) fn become_stream(fd: RawFd, made: &Made) -> Result<Arc<Stream>, Errno> {
-    let plain = OwnFd::copy_of(fd).ok_or(Errno(libc::EMFILE))?;
+pub(crate) fn become_stream(fd: RawFd, made: &Made, reserved: Reserved) -> Result<Arc<Stream>, Errno> {
+    let Reserved { pair, plain } = reserved;
+    plain.become_copy_of(fd)?;
     let is_v6 = system::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_INET6);
-    let (near, far) = system::socket_pair()?;
+    let near = pair.near();
     let stream = Stream {
         host: made.host.clone(),
         id: made.id,
-        far: OwnFd::new(far),
+        pair: Arc::new(pair),
         plain,
         names: (RawAddress::new(made.own, is_v6), RawAddress::new(made.peer, is_v6)),
-        socket: system::inode(&near),
+        socket: system::inode(near),
         nonblocking: AtomicBool::new(false),
         receive_limit_ns: AtomicU64::new(0),
         send_limit_ns: AtomicU64::new(0),
@@ -266,7 +270,7 @@ pub(crate) fn become_stream(fd: RawFd, made: &Made) -> Result<Arc<Stream>, Errno
     stream.take_options();
     stream.ends().note(&made.host, made.id);
     let stream = Arc::new(stream);
-    system::put_on(near.as_raw_fd(), fd)?;
+    system::put_on(near, fd)?;
     stream.take_flags(fd);
     let before = table::replace(fd, Some(Entry::Stream(stream.clone())));
     if let Some(Entry::Plain(plain)) = before {

@@ -8,59 +8,19 @@ use std::{
 
 use crate::settings;
 
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
-    /// Connections that were made by ESP.
-    Connects,
-    /// Connections that were accepted by ESP.
-    Accepts,
-    /// Connections that were made by TCP, because the peer does not speak ESP or nobody listens there by ESP.
-    FallBacks,
-    /// Connections that were given to a keeper.
-    Passes,
-    /// Connections that a forked child took over.
-    Adoptions,
-    /// Connections that could not be given to another program.
-    Losses,
-}
+#[rustfmt::skip]
+ether::counters! {
+    /// What is counted.
+    pub enum Count:
 
-impl Count {
-    /// All that is counted.
-    pub const ALL: [Self; 6] = [
-        Self::Connects,
-        Self::Accepts,
-        Self::FallBacks,
-        Self::Passes,
-        Self::Adoptions,
-        Self::Losses,
-    ];
-
-    /// Says what is counted.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            Self::Connects => "connections that were made by ESP",
-            Self::Accepts => "connections that were accepted by ESP",
-            Self::FallBacks => {
-                "connections that were left to TCP: the peer has no ESP, or no program listens there by ESP"
-            }
-            Self::Passes => "connections that were given to a keeper, since another program shares them",
-            Self::Adoptions => "connections that a forked child took over",
-            Self::Losses => "connections that another program should have had, but no keeper could be started",
-        }
-    }
-
-    /// Returns a name for programs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Connects => "connects",
-            Self::Accepts => "accepts",
-            Self::FallBacks => "fall_backs",
-            Self::Passes => "passes",
-            Self::Adoptions => "adoptions",
-            Self::Losses => "losses",
-        }
-    }
+    Connects "connects" "connections that were made by ESP",
+    Accepts "accepts" "connections that were accepted by ESP",
+    FallBacks "fall_backs" "connections that were left to TCP: the peer has no ESP, or no program listens there by ESP",
+    Passes "passes" "connections that were given to a keeper, since another program shares them",
+    Adoptions "adoptions" "connections that a forked child took over",
+    Losses "losses" "connections that another program should have had, but no keeper could be started",
+    Unserved "unserved" "connections that were accepted and reset, since the authority had no ports left for this process",
+    Finishes "finishes" "connections whose last bytes a process delivers after the end of this one",
 }
 
 static COUNTS: [AtomicU64; Count::ALL.len()] = [const { AtomicU64::new(0) }; Count::ALL.len()];
@@ -87,8 +47,11 @@ pub(crate) fn report() {
     let Some(place) = &settings::get().statistics else {
         return;
     };
-    let counts = Count::ALL.map(|what| format!(" {}={}", what.name(), get(what)));
-    let line = format!("esp process={}{}\n", std::process::id(), counts.concat());
+    let counts: String = Count::ALL
+        .iter()
+        .map(|what| format!(" {}={}", what.name(), get(*what)))
+        .collect();
+    let line = format!("esp process={}{counts}\n", std::process::id());
     // There is nobody any more who could be told of an error.
     let _ = if place.as_os_str() == "-" {
         std::io::stderr().write_all(line.as_bytes())

@@ -45,7 +45,7 @@ pub fn before_control(set: RawFd, operation: c_int, fd: RawFd) {
         return;
     }
     if let Some(stream) = table::stream(fd) {
-        prepare(set, fd, &stream);
+        prepare(set, &stream);
     }
 }
 
@@ -81,15 +81,15 @@ fn is_unconnected(fd: RawFd) -> bool {
 /// Puts a new connection into the sets in which the descriptor was before.
 pub(crate) fn move_in(fd: RawFd, stream: &Arc<Stream>, places: &[(RawFd, epoll_event)]) {
     for (set, event) in places {
-        prepare(*set, fd, stream);
+        prepare(*set, stream);
         // A set that was closed meanwhile has no place.
         let _ = control(*set, libc::EPOLL_CTL_ADD, fd, Some(&mut { *event }));
     }
 }
 
-fn prepare(set: RawFd, fd: RawFd, stream: &Arc<Stream>) {
-    // Without descriptors left, the thread in the background still shows the state.
-    let _ = stream.reflect(fd);
+fn prepare(set: RawFd, stream: &Arc<Stream>) {
+    // The kernel refuses nothing of this to a pair that it made.
+    let _ = stream.reflect();
     let known = match table::get(set) {
         Some(Entry::Epoll(known)) => known,
         _ => {

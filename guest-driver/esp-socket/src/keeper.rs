@@ -54,47 +54,54 @@ pub(crate) fn pass(stream: &Arc<Stream>) {
         return;
     }
     let passed = Entry::Passed(Arc::new(Passed { names: stream.names }));
-    let numbers: Vec<RawFd> = table::known()
-        .into_iter()
-        .filter(|(_, entry)| matches!(entry, Entry::Stream(known) if Arc::ptr_eq(known, stream)))
-        .map(|(fd, _)| fd)
-        .collect();
-    let Ok(starting) = start(stream) else {
+    let is_its = |entry: &Entry| matches!(entry, Entry::Stream(known) if Arc::ptr_eq(known, stream));
+    let numbers = table::pick(|entry| is_its(entry).then_some(()));
+    let Ok(starting) = start_for(stream) else {
         // It stays this program's.
         stream.is_passed.store(false, Ordering::Relaxed);
         counters::count(Count::Losses);
         return;
     };
     let handover = stream.host.take_out(stream.id, starting.port);
-    if let Some(near) = numbers.first() {
+    if let Some((near, ())) = numbers.first() {
         let _ = system::set_option(*near, libc::SOL_SOCKET, libc::SO_SNDBUF, &PAIR_LEN);
     }
-    let given = handover.is_some_and(|handover| starting.give(stream, &handover).is_ok());
+    let given = handover.is_some_and(|handover| {
+        let mut described = format!("{}\n", stream.ends()).into_bytes();
+        described.extend_from_slice(&handover);
+        starting.give(&described).is_ok()
+    });
     counters::count(if given { Count::Passes } else { Count::Losses });
-    for fd in numbers {
+    for (fd, ()) in numbers {
         table::replace(fd, Some(passed.clone()));
     }
 }
 
-/// A keeper that waits for its connection.
-struct Starting {
-    /// The wire port at which the connection will be.
+fn start_for(stream: &Stream) -> std::io::Result<Starting> {
+    let far = stream.pair.far().ok_or(std::io::ErrorKind::NotConnected)?;
+    start(ARGUMENT, &stream.host, far)
+}
+
+/// A keeper that waits for what it is to take over.
+pub(crate) struct Starting {
+    /// The wire port at which a connection will be there.
     port: u16,
-    /// Holds the connection, once it is given.
+    /// Holds what it takes over, once that is given.
     file: File,
     /// What both say to each other.
     words: UnixStream,
 }
 
-fn start(stream: &Stream) -> std::io::Result<Starting> {
+/// Starts this program's keeper as `argument` says, and waits until it is there.
+pub(crate) fn start(argument: &str, host: &Host, pair: RawFd) -> std::io::Result<Starting> {
     let file = File::from(memfd_create("esp-handover", MemfdFlags::CLOEXEC)?);
     let text = |text: &str| CString::new(text).map_err(|_| std::io::ErrorKind::InvalidInput);
     let program = text(&settings::get().keeper.to_string_lossy())?;
-    let arguments = [program.clone(), text(ARGUMENT)?, text(&stream.host.interface.name)?];
+    let arguments = [program.clone(), text(argument)?, text(&host.interface.name)?];
     let run_dir = weft_authority::run_dir().to_string_lossy();
     let variables = [text(&format!("OMX_RUN_DIR={run_dir}"))?];
     let (words, its_end) = UnixStream::pair()?;
-    let fds = [stream.far.as_raw_fd(), file.as_raw_fd(), its_end.as_raw_fd()];
+    let fds = [pair, file.as_raw_fd(), its_end.as_raw_fd()];
     spawn_apart(&program, &arguments, &variables, fds)?;
     drop(its_end);
     let port = u16::from_le_bytes([word(words.as_fd())?, word(words.as_fd())?]);
@@ -102,18 +109,23 @@ fn start(stream: &Stream) -> std::io::Result<Starting> {
 }
 
 impl Starting {
-    /// Gives it the connection, and waits until the peer knows where that is.
-    fn give(mut self, stream: &Stream, handover: &[u8]) -> std::io::Result<()> {
-        writeln!(self.file, "{}", stream.ends())?;
+    /// Gives the keeper what it takes over, and waits until the peers know where that is.
+    ///
+    /// # Errors
+    /// `TimedOut`: it is there, and may yet take it over. All others: no keeper has it.
+    pub(crate) fn give(mut self, handover: &[u8]) -> std::io::Result<()> {
         self.file.write_all(handover)?;
         self.file.rewind()?;
         system::send_now(self.words.as_raw_fd(), &[1]).map_err(|error| std::io::Error::from_raw_os_error(error.0))?;
-        // The peer sends to this process until the keeper has told it otherwise, and would be refused if this process ended before.
+        // A peer sends to this process until the keeper has told it otherwise, and would be refused if this process ended before.
         word(self.words.as_fd()).map(drop)
     }
 }
 
-/// Waits for a byte of a keeper.
+/// Waits for a byte of a program that was started apart.
+///
+/// # Errors
+/// `TimedOut`: it is there, and may yet say it; `BrokenPipe`: it ended before.
 fn word(from: BorrowedFd<'_>) -> std::io::Result<u8> {
     let mut fds = [pollfd {
         fd: from.as_raw_fd(),
@@ -121,11 +133,12 @@ fn word(from: BorrowedFd<'_>) -> std::io::Result<u8> {
         revents: 0,
     }];
     let mut word = [0; 1];
-    let is_there = matches!(system::poll(&mut fds, Some(READY_LIMIT_NS), ptr::null()), Ok(1));
-    if is_there && system::read(from.as_raw_fd(), &mut word) == Ok(1) {
+    if !matches!(system::poll(&mut fds, Some(READY_LIMIT_NS), ptr::null()), Ok(1)) {
+        Err(std::io::ErrorKind::TimedOut.into())
+    } else if system::read(from.as_raw_fd(), &mut word) == Ok(1) {
         Ok(word[0])
     } else {
-        Err(std::io::ErrorKind::TimedOut.into())
+        Err(std::io::ErrorKind::BrokenPipe.into())
     }
 }
 
@@ -198,36 +211,67 @@ pub(crate) fn spawn_apart(
     }
 }
 
+/// What a keeper gets from the program that starts it.
+pub(crate) struct Given {
+    pub(crate) pair: OwnedFd,
+    handover: File,
+    words: UnixStream,
+}
+
+impl Given {
+    /// Takes it from the descriptors that a keeper has.
+    pub(crate) fn take() -> Self {
+        // SAFETY: the program that starts a keeper gives it these, and this is called once.
+        unsafe {
+            Self {
+                pair: OwnedFd::from_raw_fd(PAIR_FD),
+                handover: File::from_raw_fd(HANDOVER_FD),
+                words: UnixStream::from_raw_fd(READY_FD),
+            }
+        }
+    }
+
+    /// Waits for what there is to take over, at this host.
+    ///
+    /// # Errors
+    /// The kernel's; `BrokenPipe`: the program has ended before.
+    pub(crate) fn receive(&mut self, host: &Host) -> std::io::Result<Vec<u8>> {
+        // The program's engine tells a peer that moves at the same time: neither would find the other.
+        self.words.write_all(&host.upcoming_port().to_le_bytes())?;
+        word(self.words.as_fd())?;
+        let mut handover = Vec::new();
+        self.handover.read_to_end(&mut handover)?;
+        Ok(handover)
+    }
+
+    /// Says that this keeper has it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn confirm(&mut self) -> std::io::Result<()> {
+        self.words.write_all(&[1])
+    }
+}
+
 /// Is a keeper: takes a connection up at an interface, and serves it until it is over.
 ///
 /// # Errors
 /// When the descriptors are not those of a keeper, or there is no authority.
 pub fn run(interface: &str) -> Result<(), Box<dyn std::error::Error>> {
-    // SAFETY: whoever starts a keeper gives it these.
-    let (pair, mut handover, mut words) = unsafe {
-        (
-            OwnedFd::from_raw_fd(PAIR_FD),
-            File::from_raw_fd(HANDOVER_FD),
-            UnixStream::from_raw_fd(READY_FD),
-        )
-    };
+    let mut given = Given::take();
     let link = links::link(interface).ok_or("no authority speaks ESP on the interface")?;
     let host = link.host()?;
-    // The program's engine tells a peer that moves at the same time: neither would find the other.
-    words.write_all(&host.upcoming_port().to_le_bytes())?;
-    word(words.as_fd())?;
-    let mut bytes = Vec::new();
-    handover.read_to_end(&mut bytes)?;
-    let line = bytes
+    let handover = given.receive(&host)?;
+    let line = handover
         .iter()
         .position(|byte| *byte == b'\n')
         .ok_or("the connection is not described")?;
-    let (ends, bytes) = bytes.split_at(line + 1);
-    let id = host.attach(bytes).ok_or("the connection cannot be taken up")?;
+    let (ends, handover) = handover.split_at(line + 1);
+    let id = host.attach(handover).ok_or("the connection cannot be taken up")?;
     Ends::of_line(&String::from_utf8_lossy(ends)).note(&host, id);
     host.await_settled(id);
-    words.write_all(&[1])?;
-    drop(words);
+    given.confirm()?;
+    let Given { pair, .. } = given;
     Keeper {
         host: &host,
         id,

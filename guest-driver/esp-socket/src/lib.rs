@@ -6,8 +6,8 @@
 //!
 //! - [`connect`] and [`listener`] make connections; [`stream::Stream`] is one, behind a descriptor of the program.
 //! - [`calls`], [`options`], [`polls`] and [`epoll_set`] are what programs do with them.
-//! - [`table`] and [`descriptors`] say what is behind a descriptor; [`processes`], [`exec`] and [`keeper`] what becomes of it when a
-//!   program forks, starts another one, or passes it on.
+//! - [`table`] and [`descriptors`] say what is behind a descriptor; [`processes`], [`exec`], [`keeper`] and [`finisher`] what becomes of
+//!   it when a program forks, starts another one, passes it on, or ends.
 
 mod address;
 mod background;
@@ -20,6 +20,7 @@ pub mod descriptors;
 pub mod epoll_set;
 mod errno;
 pub mod exec;
+pub mod finisher;
 pub mod host;
 mod id_hasher;
 pub mod keeper;
@@ -35,6 +36,7 @@ pub mod polls;
 mod port;
 pub mod processes;
 mod report;
+mod reserve;
 mod settings;
 mod signals;
 mod sleepers;

@@ -21,7 +21,9 @@ use crate::{
     counters::{self, Count},
     errno::Errno,
     links::{self, Alive, Link},
-    own_fds, system,
+    own_fds,
+    reserve::Reserved,
+    system,
     table::{self, Entry},
 };
 
@@ -46,8 +48,11 @@ struct Known {
 impl Listener {
     /// Registers the listener at an authority.
     fn register(&self, link: &Arc<Link>) {
-        let Ok(EspListener { id, key, alive }) = link.ask(|session| session.listen_esp(self.address, self.only_v6))
-        else {
+        // A connection that has been announced cannot go back to TCP, so there must be ports to take it up.
+        let listened = link
+            .host()
+            .and_then(|_| link.ask(|session| session.listen_esp(self.address, self.only_v6)));
+        let Ok(EspListener { id, key, alive }) = listened else {
             // Connections come by TCP then.
             return;
         };
@@ -145,19 +150,17 @@ fn watch() {
 }
 
 fn look_after() {
-    let listeners: Vec<_> = table::known()
-        .into_iter()
-        .filter_map(|(_, entry)| match entry {
-            Entry::Listener(listener) => Some(listener),
-            _ => None,
-        })
-        .collect();
+    // A copy of a connection would keep it in the program's sets of epoll while the program closes it.
+    let listeners = table::pick(|entry| match entry {
+        Entry::Listener(listener) => Some(listener.clone()),
+        _ => None,
+    });
     if listeners.is_empty() {
         return;
     }
     for link in links::present() {
         if link.is_alive() == Alive::Again {
-            for listener in &listeners {
+            for (_, listener) in &listeners {
                 listener.register(&link);
             }
         }
@@ -175,16 +178,26 @@ pub unsafe fn accept(fd: RawFd, from: *mut sockaddr, len: *mut socklen_t, flags:
     loop {
         let mut raw = RawAddress::room();
         let (to, raw_len) = raw.parts_mut();
+        let reserved = match table::get(fd) {
+            Some(Entry::Listener(_)) => Some(Reserved::take()?),
+            _ => None,
+        };
         // SAFETY: `raw` has the room that it says.
-        let accepted = unsafe { system::accept(fd, to, raw_len, flags) }?;
-        if accepted < 0 {
-            return Err(Errno::last());
-        }
+        let accepted = match unsafe { system::accept(fd, to, raw_len, flags) } {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                Reserved::put_back(reserved);
+                return Err(error);
+            }
+        };
         // A number of a descriptor that was closed behind the library's back.
         table::replace(accepted, None);
         let peer = match raw.ip().filter(|ip| may_be_token(ip.ip())) {
-            None => raw,
-            Some(token) => match claim(fd, accepted, token) {
+            None => {
+                Reserved::put_back(reserved);
+                raw
+            }
+            Some(token) => match claim(fd, accepted, token, reserved) {
                 Claim::Made(peer) => peer,
                 Claim::Ordinary => raw,
                 Claim::Failed => {
@@ -215,7 +228,10 @@ enum Claim {
     Failed,
 }
 
-fn claim(listener: RawFd, accepted: RawFd, token: SocketAddr) -> Claim {
+fn claim(listener: RawFd, accepted: RawFd, token: SocketAddr, reserved: Option<Reserved>) -> Claim {
+    let Ok(reserved) = reserved.map_or_else(Reserved::take, Ok) else {
+        return Claim::Failed;
+    };
     let listener = match table::get(listener) {
         Some(Entry::Listener(listener)) => Some(listener),
         _ => None,
@@ -235,6 +251,7 @@ fn claim(listener: RawFd, accepted: RawFd, token: SocketAddr) -> Claim {
             Some((host, id))
         });
         let Some((host, id)) = attached else {
+            counters::count(Count::Unserved);
             return Claim::Failed;
         };
         let made = Made {
@@ -243,7 +260,7 @@ fn claim(listener: RawFd, accepted: RawFd, token: SocketAddr) -> Claim {
             own: claimed.local,
             peer: claimed.peer,
         };
-        return match become_stream(accepted, &made) {
+        return match become_stream(accepted, &made, reserved) {
             Ok(stream) => {
                 counters::count(Count::Accepts);
                 Claim::Made(stream.names.1)

@@ -1,7 +1,10 @@
 //! The kernel's picture of a connection, for sets of epoll: the program's descriptor is one end of a pair of local sockets, which the
 //! library keeps readable exactly while there is something to read, and writable exactly while there is room.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::{
+    os::fd::{AsRawFd, RawFd},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use crate::{errno::Errno, own_fds::OwnFd, system};
 
@@ -25,26 +28,68 @@ pub(crate) struct Readiness {
     pub(crate) failed: bool,
 }
 
-/// The pair of a connection that is in sets of epoll.
+/// A pair of local sockets. All of its descriptors are there from the beginning, so that nothing that is done with a connection later
+/// fails for want of one.
 #[derive(Debug)]
-pub(crate) struct Mirror {
-    /// The program's end.
+pub(crate) struct Pair {
+    /// A copy of the program's end.
     near: OwnFd,
     /// The library's end, until the connection has failed.
-    far: Option<OwnFd>,
+    far: Mutex<Option<OwnFd>>,
+}
+
+impl Pair {
+    /// Makes a pair.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`.
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let (near, far) = system::socket_pair()?;
+        Ok(Self {
+            near: OwnFd::new(near),
+            far: Mutex::new(Some(OwnFd::new(far))),
+        })
+    }
+
+    /// Returns the library's copy of the program's end.
+    pub(crate) fn near(&self) -> RawFd {
+        self.near.as_raw_fd()
+    }
+
+    /// Returns the library's end; `None` once the connection has failed.
+    pub(crate) fn far(&self) -> Option<RawFd> {
+        let far = self.far.lock().unwrap_or_else(PoisonError::into_inner);
+        far.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Closes the library's end, so that the program's has an error: that of a connection that was reset, as something is unread.
+    fn fail(&self) {
+        let far = self.far.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(far) = far {
+            let _ = system::send_now(self.near(), &[0]);
+            // A forked child may have a copy, which keeps it open.
+            shut(far.as_raw_fd(), libc::SHUT_RDWR);
+        }
+    }
+}
+
+/// What the kernel was shown of a connection that is in sets of epoll.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    pair: Arc<Pair>,
     bytes: usize,
     shown: Readiness,
 }
 
 impl Mirror {
-    /// Makes the mirror of a connection that was just made. `near`: the program's descriptor; `far`: the other end of its pair.
-    pub(crate) fn new(near: RawFd, far: RawFd) -> Result<Self, Errno> {
-        let near = OwnFd::copy_of(near).ok_or(Errno(libc::EMFILE))?;
-        let far = OwnFd::copy_of(far).ok_or(Errno(libc::EMFILE))?;
-        system::set_option(near.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, &1_i32)?;
+    /// Makes the mirror of a connection in whose pair nothing is.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new(pair: Arc<Pair>) -> Result<Self, Errno> {
+        system::set_option(pair.near(), libc::SOL_SOCKET, libc::SO_SNDBUF, &1_i32)?;
         Ok(Self {
-            near,
-            far: Some(far),
+            pair,
             bytes: 0,
             shown: Readiness {
                 writable: true,
@@ -66,14 +111,11 @@ impl Mirror {
     /// Shows the kernel what the connection is ready for. `more`: there is more to be read than at the last time, which those want to
     /// know who asked for edges.
     pub(crate) fn show(&mut self, readiness: Readiness, more: bool) {
-        let Some(far) = self.far.as_ref().map(AsRawFd::as_raw_fd) else {
+        let (near, Some(far)) = (self.pair.near(), self.pair.far()) else {
             return;
         };
-        let near = self.near.as_raw_fd();
         if readiness.failed && !self.shown.failed {
-            // A pair whose end is closed with something unread in it has an error, as a connection that was reset has.
-            let _ = system::send_now(near, &[0]);
-            self.far = None;
+            self.pair.fail();
             self.shown = readiness;
             return;
         }

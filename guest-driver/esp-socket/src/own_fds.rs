@@ -9,8 +9,13 @@ use std::{
     },
 };
 
+use crate::errno::Errno;
+
 /// Numbers below this are known to the library; the kernel's default for the highest number is the same.
 pub const FDS_MAX: usize = 1 << 20;
+
+/// Numbers of standard input, output and error, which the library never takes.
+const STANDARD_FDS: RawFd = 3;
 
 static OWN: [AtomicU64; FDS_MAX / 64] = [const { AtomicU64::new(0) }; FDS_MAX / 64];
 /// Numbers from here on are preferred for the library.
@@ -72,31 +77,43 @@ pub(crate) fn close_raw(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
+/// Copies a descriptor to the first free number from `least` on.
+fn copy_from(fd: RawFd, least: RawFd) -> Option<RawFd> {
+    // SAFETY: a plain call; the kernel checks the numbers.
+    let copy = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, least) } as RawFd;
+    (copy >= 0).then_some(copy)
+}
+
 impl OwnFd {
     /// Moves a descriptor to a number of the library's; it stays where it is if there is none.
     pub fn new(fd: OwnedFd) -> Self {
         let old = fd.into_raw_fd();
-        // SAFETY: a plain call on a descriptor that this function owns.
-        let moved = unsafe { libc::syscall(libc::SYS_fcntl, old, libc::F_DUPFD_CLOEXEC, first()) } as RawFd;
-        let number = if moved >= 0 {
-            close_raw(old);
-            moved
-        } else {
-            old
+        let number = match copy_from(old, first()) {
+            Some(moved) => {
+                close_raw(old);
+                moved
+            }
+            None => old,
         };
         protect(number);
         Self(number)
     }
 
-    /// Copies a descriptor of the program to a number of the library's.
+    /// Copies a descriptor of the program to a number of the library's, or to any if those are used up.
     pub fn copy_of(fd: RawFd) -> Option<Self> {
-        // SAFETY: a plain call; the kernel checks the number.
-        let copy = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, first()) } as RawFd;
-        if copy < 0 {
-            return None;
-        }
+        let copy = copy_from(fd, first()).or_else(|| copy_from(fd, STANDARD_FDS))?;
         protect(copy);
         Some(Self(copy))
+    }
+
+    /// Becomes a copy of another descriptor, with the number that it has. What it was is closed.
+    ///
+    /// # Errors
+    /// The kernel's, for what is no descriptor.
+    pub(crate) fn become_copy_of(&self, fd: RawFd) -> Result<(), Errno> {
+        // SAFETY: a plain call; this value owns the number.
+        let result = unsafe { libc::syscall(libc::SYS_dup3, fd, self.0, libc::O_CLOEXEC) };
+        if result < 0 { Err(Errno::last()) } else { Ok(()) }
     }
 
     /// Gives the descriptor up, with its number.

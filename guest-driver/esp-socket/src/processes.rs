@@ -6,7 +6,7 @@
 
 use std::{
     cell::RefCell,
-    os::fd::RawFd,
+    collections::HashSet,
     ptr,
     sync::{
         Arc, MutexGuard, Once,
@@ -18,6 +18,7 @@ use std::{
 
 use crate::{
     counters::{self, Count},
+    finisher,
     host::{Host, now},
     links,
     state::State,
@@ -27,7 +28,9 @@ use crate::{
 
 /// A connection that neither process has used or closed after this time is the parent's.
 const UNDECIDED_LIMIT: Duration = Duration::from_millis(300);
-/// So long the end of a process waits for its last bytes to be acknowledged, in nanoseconds.
+/// So long the end of a process waits for its last bytes to be acknowledged, in nanoseconds. Then they are left to a finisher.
+const FINISH_WAIT_NS: u64 = 100_000_000;
+/// So long it waits where there can be no finisher, in nanoseconds.
 const FINISH_LIMIT_NS: u64 = 2_000_000_000;
 
 /// How often this process's ancestors forked with the library in use.
@@ -85,22 +88,20 @@ fn new_shared(count: usize) -> *mut Shared {
     }
 }
 
-/// Returns all connections of the table, each once.
-fn streams() -> Vec<Arc<Stream>> {
-    let mut streams: Vec<Arc<Stream>> = Vec::new();
-    for (_, entry) in table::known() {
-        if let Entry::Stream(stream) = entry
-            && !streams.iter().any(|known| Arc::ptr_eq(known, &stream))
-        {
-            streams.push(stream);
-        }
-    }
-    streams
+/// Returns connections of the table, each once.
+fn streams(is_wanted: impl Fn(&Stream) -> bool) -> Vec<Arc<Stream>> {
+    let all = table::pick(|entry| match entry {
+        Entry::Stream(stream) if is_wanted(stream) => Some(stream.clone()),
+        _ => None,
+    });
+    let mut seen = HashSet::new();
+    let streams = all.into_iter().map(|(_, stream)| stream);
+    streams.filter(|stream| seen.insert(Arc::as_ptr(stream))).collect()
 }
 
 /// Prepares a fork: nothing of the library is in the middle of a change meanwhile.
 pub fn before_fork() {
-    let streams = streams();
+    let streams = streams(|_| true);
     let undecided: Vec<_> = streams
         .iter()
         .filter(|stream| stream.is_own() && stream.frozen().is_none())
@@ -144,7 +145,7 @@ pub fn after_fork(child: i32) {
         links::forget();
         return;
     }
-    let streams = streams();
+    let streams = streams(|stream| stream.frozen().is_some());
     for stream in &streams {
         if child < 0
             && let Some(shared) = stream.frozen()
@@ -152,7 +153,7 @@ pub fn after_fork(child: i32) {
             shared.holders.fetch_sub(1, Ordering::Relaxed);
         }
     }
-    if streams.iter().any(|stream| stream.frozen().is_some()) {
+    if !streams.is_empty() {
         decide_later();
     }
 }
@@ -161,10 +162,8 @@ pub fn after_fork(child: i32) {
 fn decide_later() {
     let decide = || {
         thread::sleep(UNDECIDED_LIMIT);
-        for stream in streams() {
-            if stream.frozen().is_some() && stream.is_own() {
-                claim(&stream);
-            }
+        for stream in streams(|stream| stream.frozen().is_some() && stream.is_own()) {
+            claim(&stream);
         }
     };
     let start = || {
@@ -264,23 +263,25 @@ pub fn finish() {
     if IS_FINISHED.swap(true, Ordering::Relaxed) {
         return;
     }
-    if Count::ALL.into_iter().any(|what| counters::get(what) > 0) {
+    if crate::is_in_use() {
+        deliver();
+    }
+    if Count::ALL.iter().any(|what| counters::get(*what) > 0) {
         counters::report();
     }
-    if !crate::is_in_use() {
-        return;
-    }
-    let fds: Vec<RawFd> = table::known()
-        .into_iter()
-        .filter(|(_, entry)| matches!(entry, Entry::Stream(_)))
-        .map(|(fd, _)| fd)
-        .collect();
-    for fd in fds {
+}
+
+fn deliver() {
+    let fds = table::pick(|entry| matches!(entry, Entry::Stream(_)).then_some(()));
+    for (fd, ()) in fds {
         drop(table::replace(fd, None));
     }
     for host in links::hosts() {
         if host.generation == generation() {
-            host.deliver(now().plus_nanos(FINISH_LIMIT_NS));
+            let begin = now();
+            host.deliver(begin.plus_nanos(FINISH_WAIT_NS));
+            finisher::leave_to_one(&host);
+            host.deliver(begin.plus_nanos(FINISH_LIMIT_NS));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     address::RawAddress,
     errno::Errno,
     host::{Host, now},
-    mirror::Mirror,
+    mirror::{Mirror, Pair},
     own_fds::OwnFd,
     processes::{self, Frozen, Shared},
     report::Ends,
@@ -29,8 +29,8 @@ use crate::{
 pub struct Stream {
     pub(crate) host: Arc<Host>,
     pub(crate) id: ConnectionId,
-    /// The other end of the program's descriptor.
-    pub(crate) far: OwnFd,
+    /// The program's descriptor is an end of it.
+    pub(crate) pair: Arc<Pair>,
     /// The TCP socket that the program made, which keeps its options.
     pub(crate) plain: OwnFd,
     /// Own address and the peer's.
@@ -107,7 +107,7 @@ impl Stream {
         Some(Self {
             host,
             id,
-            far: OwnFd::copy_of(self.far.as_raw_fd())?,
+            pair: self.pair.clone(),
             plain: OwnFd::copy_of(self.plain.as_raw_fd())?,
             names: self.names,
             socket: self.socket,
@@ -218,11 +218,11 @@ impl Stream {
         flags & libc::MSG_DONTWAIT == 0 && !self.nonblocking.load(Ordering::Relaxed)
     }
 
-    /// Has the kernel know from now on what the connection is ready for. `near`: the program's descriptor.
-    pub(crate) fn reflect(&self, near: RawFd) -> Result<(), Errno> {
+    /// Has the kernel know from now on what the connection is ready for.
+    pub(crate) fn reflect(&self) -> Result<(), Errno> {
         let mut state = self.host.lock();
         if state.connection(self.id).mirror.is_none() {
-            let mirror = Mirror::new(near, self.far.as_raw_fd())?;
+            let mirror = Mirror::new(self.pair.clone())?;
             state.connection(self.id).mirror = Some(mirror);
         }
         state.show(self.id, false);

@@ -1,7 +1,7 @@
 //! System calls without the C library's functions, which programs under `esp-run` get from this library.
 
 use std::{
-    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     ptr,
 };
 
@@ -142,7 +142,9 @@ pub(crate) fn option(fd: RawFd, level: c_int, option: c_int) -> Result<c_int, Er
 }
 
 /// Returns the number by which the kernel names a socket, or another file of its own; 0 where it has none.
-pub(crate) fn inode(fd: impl AsFd) -> u64 {
+pub(crate) fn inode(fd: RawFd) -> u64 {
+    // SAFETY: the number is only given to the kernel, which refuses one that is not open.
+    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
     rustix::fs::fstat(fd).map_or(0, |file| file.st_ino)
 }
 

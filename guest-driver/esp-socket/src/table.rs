@@ -80,30 +80,30 @@ fn lock(slot: &AtomicPtr<Entry>) -> Option<*mut Entry> {
     }
 }
 
-/// Looks at what is behind a number.
+/// Returns what is behind a number.
 #[inline]
-fn with<T>(fd: RawFd, look: impl FnOnce(&Entry) -> T) -> Option<T> {
+pub fn get(fd: RawFd) -> Option<Entry> {
+    look(fd, Entry::clone)
+}
+
+/// Looks at what is behind a number, while it stays there.
+#[inline]
+fn look<T>(fd: RawFd, at: impl FnOnce(&Entry) -> T) -> Option<T> {
     let slot = slot(fd)?;
     if slot.load(Ordering::Relaxed).is_null() {
         return None;
     }
     let entry = lock(slot)?;
     // SAFETY: the slot is locked, so the entry stays until it is unlocked.
-    let seen = look(unsafe { &*entry });
+    let seen = at(unsafe { &*entry });
     slot.store(entry, Ordering::Release);
     Some(seen)
-}
-
-/// Returns what is behind a number.
-#[inline]
-pub fn get(fd: RawFd) -> Option<Entry> {
-    with(fd, Entry::clone)
 }
 
 /// Whether a connection is behind a number.
 #[inline]
 pub fn has_stream(fd: RawFd) -> bool {
-    with(fd, |entry| matches!(entry, Entry::Stream(_))).unwrap_or(false)
+    look(fd, |entry| matches!(entry, Entry::Stream(_))).unwrap_or(false)
 }
 
 /// Returns the connection behind a number.
@@ -151,8 +151,13 @@ pub fn replace(fd: RawFd, entry: Option<Entry>) -> Option<Entry> {
 
 /// Returns all numbers of which something is known.
 pub fn known() -> Vec<(RawFd, Entry)> {
+    pick(|entry| Some(entry.clone()))
+}
+
+/// Returns the numbers for which `of` has a value. What it does not copy is closed when the program closes it, not later; it must be quick.
+pub fn pick<T>(of: impl Fn(&Entry) -> Option<T>) -> Vec<(RawFd, T)> {
     (0..END.load(Ordering::Relaxed) as RawFd)
-        .filter_map(|fd| Some((fd, get(fd)?)))
+        .filter_map(|fd| Some((fd, look(fd, &of)??)))
         .collect()
 }
 

@@ -84,7 +84,7 @@ impl Default for Timing {
 /// How much is kept, whatever peers do.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections in any state.
+    /// Connections in any state. At the limit, a new half-open one replaces the oldest of the listener that has the most of them.
     pub connections: usize,
     /// Half-open connections of one listener; the oldest is dropped for a new one.
     pub half_open: usize,

@@ -1,33 +1,10 @@
 //! Counts of one engine, each with the name that users see and a sentence.
 
-macro_rules! counters {
-    ($($variant:ident $name:literal $sentence:literal,)*) => {
-        /// An event that is counted.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(u8)]
-        pub enum Counter {
-            $(#[doc = $sentence] $variant,)*
-        }
-
-        impl Counter {
-            /// Every counter, in order.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// The name that users see.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// The sentence that explains the counter.
-            pub const fn sentence(self) -> &'static str {
-                match self { $(Self::$variant => $sentence,)* }
-            }
-        }
-    };
-}
-
 #[rustfmt::skip]
-counters! {
+ether::counters! {
+    /// An event that is counted.
+    pub enum Counter:
+
     UnicastsSent "unicasts_sent" "packets for single nodes that the program sent",
     MulticastsSent "multicasts_sent" "packets for groups that the program sent",
     UnicastsDelivered "unicasts_delivered" "packets from single nodes that the program got",

@@ -1,33 +1,10 @@
 //! The counters of an authority for ESP: one name and one sentence each.
 
-macro_rules! counters {
-    ($($variant:ident $name:literal $sentence:literal,)*) => {
-        /// An event of ESP that the authority counts.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(u8)]
-        pub enum EspCounter {
-            $(#[doc = $sentence] $variant,)*
-        }
-
-        impl EspCounter {
-            /// Every counter, in order.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// Returns the name that users see.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// Returns the sentence that explains the counter.
-            pub const fn sentence(self) -> &'static str {
-                match self { $(Self::$variant => $sentence,)* }
-            }
-        }
-    };
-}
-
 #[rustfmt::skip]
-counters! {
+ether::counters! {
+    /// An event of ESP that the authority counts.
+    pub enum EspCounter:
+
     Frames "ESP_FRAMES" "frames that the authority got",
     Malformed "ESP_MALFORMED" "frames that are neither ESP nor EDP, dropped",
     Datagrams "ESP_DATAGRAMS" "EDP datagrams, which no program takes, dropped",

@@ -12,10 +12,38 @@ use netif::{AfPacket, AfPacketOptions, Interface, Netif};
 
 use crate::{
     between_hosts,
-    hosts::{Hosts, Left, Right, Running},
+    hosts::{Host, Hosts, Left, Right, Running},
 };
 
-const TALK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/talk.py");
+pub const TALK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/talk.py");
+
+/// Returns the Ethernet address of a host.
+pub fn mac_of(hosts: &Hosts, host: Host) -> MacAddr {
+    let shown = hosts.must(host, &["ip", "-o", "link", "show", "dev", hosts.interface(host)]);
+    let address = shown
+        .split("link/ether ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    address.unwrap().parse().unwrap()
+}
+
+/// Numbers that look random (xorshift).
+pub struct Random(u64);
+
+impl Default for Random {
+    fn default() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
 
 /// A server at the right host, and a client at the left one that does what it is told.
 pub struct Talk {
@@ -181,21 +209,11 @@ fn m_hr2_a_million_fuzzed_frames_leave_a_live_connection_as_it_is() {
         "faults::m_hr2_a_million_fuzzed_frames_leave_a_live_connection_as_it_is",
         |hosts| {
             let mut talk = Talk::new(&hosts);
-            let shown = hosts.must(Right, &["ip", "-o", "link", "show", "dev", hosts.interface(Right)]);
-            let address = shown
-                .split("link/ether ")
-                .nth(1)
-                .and_then(|rest| rest.split(' ').next());
-            let right: MacAddr = address.unwrap().parse().unwrap();
+            let right = mac_of(&hosts, Right);
             let left = Interface::find(hosts.interface(Left)).unwrap();
             let mut port = AfPacket::open(&left.name, EtherType(0x4553), &AfPacketOptions::default()).unwrap();
-            let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-            let mut next = move || {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                random
-            };
+            let mut random = Random::default();
+            let mut next = || random.next();
             for round in 0..100 {
                 for _ in 0..10_000 {
                     let mut frame = [0; 96];

@@ -2,9 +2,9 @@
 
 use std::{
     env, fs,
-    io::Read,
+    io::{Read, Write},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, ChildStdout, Command, Output, Stdio},
     sync::OnceLock,
     thread,
     time::{Duration, Instant},
@@ -48,6 +48,14 @@ impl Host {
             Right => "192.0.2.2",
         }
     }
+
+    /// Its IP address at the second cable.
+    pub const fn second_ip(self) -> &'static str {
+        match self {
+            Left => "198.51.100.1",
+            Right => "198.51.100.2",
+        }
+    }
 }
 
 /// A process that ends with this value.
@@ -57,7 +65,7 @@ pub struct Running {
 }
 
 impl Running {
-    fn start(mut command: Command) -> Self {
+    pub fn start(command: &mut Command) -> Self {
         let what = format!("{command:?}");
         let child = command.spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
         Self { child, what }
@@ -65,6 +73,22 @@ impl Running {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Takes what it prints, to be read while it runs.
+    pub fn output(&mut self) -> ChildStdout {
+        self.child.stdout.take().expect("its output is a pipe")
+    }
+
+    /// Writes to its input.
+    pub fn tell(&mut self, words: &str) {
+        let input = self.child.stdin.as_mut().expect("its input is a pipe");
+        input.write_all(words.as_bytes()).unwrap();
+    }
+
+    /// Ends its input.
+    pub fn end_input(&mut self) {
+        self.child.stdin = None;
     }
 
     /// Waits for its end with a limit; it must succeed. Returns what it printed.
@@ -145,7 +169,7 @@ impl Hosts {
         let mut unshare = Command::new("unshare");
         // `cat` waits until this end of its input is closed.
         unshare.args(["--net", "cat"]).stdin(Stdio::piped());
-        let holder = Running::start(unshare);
+        let holder = Running::start(&mut unshare);
         let own = fs::read_link("/proc/self/ns/net").unwrap();
         while fs::read_link(format!("/proc/{}/ns/net", holder.pid())).is_ok_and(|theirs| theirs == own) {
             thread::yield_now();
@@ -156,39 +180,61 @@ impl Hosts {
             veth,
             daemons: Vec::new(),
         };
-        let pid = hosts.holder.pid().to_string();
-        hosts.must(Left, &["ip", "link", "set", &hosts.veth.b, "netns", &pid]);
         hosts.must(Right, &["ip", "link", "set", "lo", "up"]);
-        for host in [Left, Right] {
-            let address = format!("{}/24", host.ip());
-            hosts.must(host, &["ip", "address", "add", &address, "dev", hosts.interface(host)]);
-            hosts.must(host, &["ip", "link", "set", hosts.interface(host), "up"]);
+        hosts.plug(&hosts.veth, Host::ip);
+        hosts
+    }
+
+    /// Joins the hosts by a cable.
+    fn plug(&self, veth: &Veth, ip: impl Fn(Host) -> &'static str) {
+        self.must(
+            Left,
+            &["ip", "link", "set", &veth.b, "netns", &self.holder.pid().to_string()],
+        );
+        let ends = [(Left, &veth.a), (Right, &veth.b)];
+        for (host, interface) in ends {
+            let address = format!("{}/24", ip(host));
+            self.must(host, &["ip", "address", "add", &address, "dev", interface]);
+            self.must(host, &["ip", "link", "set", interface, "up"]);
         }
         let begin = Instant::now();
-        for host in [Left, Right] {
+        for (host, interface) in ends {
             // What is sent before is lost without an error.
-            while !hosts
-                .must(host, &["ip", "-o", "link", "show", "dev", hosts.interface(host)])
+            while !self
+                .must(host, &["ip", "-o", "link", "show", "dev", interface])
                 .contains(" state UP ")
             {
                 assert!(begin.elapsed() < LIMIT, "the cable carries nothing");
             }
         }
-        hosts
+    }
+
+    /// Joins the hosts by a second cable, with ESP over it, too.
+    pub fn join_again(&mut self, mtu: usize) -> Veth {
+        let veth = Veth::new(mtu);
+        self.plug(&veth, Host::second_ip);
+        self.start_daemon_at(Left, &veth.a);
+        self.start_daemon_at(Right, &veth.b);
+        veth
     }
 
     /// Starts the authority of a host and waits until it serves.
     pub fn start_daemon(&mut self, host: Host) {
+        assert!(
+            self.daemons.iter().all(|(of, _)| *of != host),
+            "a host has one authority"
+        );
         let interface = self.interface(host).to_owned();
+        self.start_daemon_at(host, &interface);
+    }
+
+    /// Starts the authority of an interface and waits until it serves. The user of [`AS_NOBODY`] may use it.
+    fn start_daemon_at(&mut self, host: Host, interface: &str) {
         let sockets = || {
             let files = fs::read_dir(self.dir()).unwrap();
             let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
             names.filter(|name| name.ends_with(".sock")).collect::<Vec<_>>()
         };
-        assert!(
-            self.daemons.iter().all(|(of, _)| *of != host),
-            "a host has one authority"
-        );
         // A file that an earlier one left is replaced when the new one serves.
         let age = |name: &String| {
             fs::metadata(self.dir().join(name))
@@ -197,8 +243,11 @@ impl Hosts {
         };
         let before: Vec<_> = sockets().into_iter().map(|name| (age(&name), name)).collect();
         let mut command = self.command(host);
-        command.arg(omxd()).arg(interface).stderr(Stdio::null());
-        let daemon = Running::start(command);
+        command
+            .arg(omxd())
+            .args([interface, "--group", "nogroup"])
+            .stderr(Stdio::null());
+        let daemon = Running::start(&mut command);
         let begin = Instant::now();
         while sockets()
             .into_iter()
@@ -213,6 +262,12 @@ impl Hosts {
     /// Ends the authority of a host at once.
     pub fn kill_daemon(&mut self, host: Host) {
         self.daemons.retain(|(of, _)| *of != host);
+    }
+
+    /// The process number of a host's authority.
+    pub fn daemon(&self, host: Host) -> u32 {
+        let (_, daemon) = self.daemons.iter().find(|(of, _)| *of == host).expect("it was started");
+        daemon.pid()
     }
 
     /// The name of a host's interface.
@@ -260,21 +315,21 @@ impl Hosts {
     pub fn start(&self, host: Host, program: &[&str]) -> Running {
         let mut command = self.command(host);
         command.args(program).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running::start(command)
+        Running::start(&mut command)
     }
 
     /// Starts a program at a host under `esp-run`.
     pub fn start_esp(&self, host: Host, program: &[&str]) -> Running {
         let mut command = self.esp(host);
         command.args(program).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running::start(command)
+        Running::start(&mut command)
     }
 
     /// Starts a server at a host under `esp-run` and waits until it listens at a port.
     pub fn serve(&self, host: Host, port: u16, program: &[&str]) -> Running {
         let mut command = self.esp(host);
         command.args(program).stdout(Stdio::null()).stderr(Stdio::null());
-        let server = Running::start(command);
+        let server = Running::start(&mut command);
         self.await_listener(host, port);
         server
     }
@@ -304,13 +359,21 @@ impl Hosts {
     /// Counts TCP segments that come to the left host from now on. Those of connections over loopback, by which connections over ESP are
     /// announced, are none of them, and a connection by TCP has some in both directions.
     pub fn count_tcp(&self) -> TcpCount {
+        self.count_tcp_at(self.interface(Left))
+    }
+
+    /// As [`count_tcp`](Self::count_tcp), at another interface of the left host.
+    pub fn count_tcp_at(&self, interface: &str) -> TcpCount {
         let options = AfPacketOptions {
             ring_len: 16 << 20,
             ..AfPacketOptions::default()
         };
-        TcpCount(AfPacket::open(self.interface(Left), EtherType(0x0800), &options).unwrap())
+        TcpCount(AfPacket::open(interface, EtherType(0x0800), &options).unwrap())
     }
 }
+
+/// Words before a program that an ordinary user is to run, who may use the authorities.
+pub const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 /// Counts TCP segments at an interface.
 pub struct TcpCount(AfPacket);

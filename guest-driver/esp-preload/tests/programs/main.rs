@@ -1,14 +1,19 @@
 //! Programs as they are under `esp-run`, between two network namespaces.
 
+mod crowds;
 mod differential;
+mod endings;
 mod faults;
+mod floods;
 mod hosts;
+mod links;
 mod mpi;
 mod mtu;
 mod named;
 mod real;
 mod shown;
 mod spawn;
+mod users;
 
 use weft_guest_driver_testkit::in_private_network_as_root;
 

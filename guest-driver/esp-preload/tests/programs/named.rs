@@ -6,6 +6,7 @@ use weft_guest_driver_testkit::static_library;
 
 use crate::{
     between_hosts,
+    faults::mac_of,
     hosts::{Hosts, Left, Right},
 };
 
@@ -51,13 +52,8 @@ fn m_hr2_c_programs_connect_by_ip_and_by_ethernet_address_alone() {
             let server = start(Right, &["serve", "7006"]);
             hosts.await_listener(Right, 7006);
             start(Left, &["connect", Right.ip(), "7006"]).finish();
-            let shown = hosts.must(Right, &["ip", "-o", "link", "show", "dev", hosts.interface(Right)]);
-            let mac = shown
-                .split("link/ether ")
-                .nth(1)
-                .and_then(|rest| rest.split(' ').next())
-                .unwrap();
-            start(Left, &["connect", mac, "7006", hosts.interface(Left)]).finish();
+            let mac = mac_of(&hosts, Right).to_string();
+            start(Left, &["connect", &mac, "7006", hosts.interface(Left)]).finish();
             server.finish();
             assert_eq!(tcp.take(), 0);
         },

@@ -1,8 +1,8 @@
 """Talks over connections when it is told to: `talk.py serve PORT`, `talk.py connect ADDRESS PORT`.
 
 A client reads words from its input and answers each with a line: `echo N` sends N bytes and gets them back, `new` makes another connection
-and uses it once, `write N` sends N bytes and leaves what comes back, `flow` does as `echo` does until the next line, `wait` waits for the
-end of the first connection. A line says how it went."""
+and uses it once (`new PORT`: to another port), `write N` sends N bytes and leaves what comes back, `flow` does as `echo` does until the
+next line, `wait` waits for the end of the first connection. A line says how it went."""
 import os
 import socket
 import sys
@@ -75,7 +75,7 @@ def connect(address):
             if word == "echo":
                 said = echo(first, int(rest[0]))
             elif word == "new":
-                with socket.create_connection(address) as other:
+                with socket.create_connection((address[0], int(rest[0]) if rest else address[1])) as other:
                     said = echo(other, 1000)
             elif word == "write":
                 first.sendall(b"w" * int(rest[0]))

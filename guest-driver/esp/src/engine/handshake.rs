@@ -74,9 +74,14 @@ impl Engine {
             return Err(Counter::BacklogFull);
         }
         let hold = listener.options.hold;
-        if listener.half_open.len() >= limit
-            && let Some(oldest) = listener.half_open.pop_front()
-        {
+        let mut oldest = None;
+        if listener.half_open.len() >= limit {
+            oldest = listener.half_open.pop_front();
+        } else if self.slots.len() >= connections_max {
+            // Whoever is flooded gives way, not the others.
+            oldest = self.listeners.pop_oldest_of_most();
+        }
+        if let Some(oldest) = oldest {
             self.shared.counters.count(Counter::HalfOpenEvicted);
             self.forget_slot(oldest);
         }

@@ -34,6 +34,15 @@ impl Listeners {
         self.by_port.get_mut(&port)
     }
 
+    /// Takes the oldest half-open connection of the listener that has the most of them.
+    pub(super) fn pop_oldest_of_most(&mut self) -> Option<u32> {
+        let most = self
+            .by_port
+            .values_mut()
+            .max_by_key(|listener| listener.half_open.len());
+        most?.half_open.pop_front()
+    }
+
     pub(super) fn remove_slot(&mut self, port: u16, slot: u32) {
         if let Some(listener) = self.by_port.get_mut(&port) {
             listener.half_open.retain(|other| *other != slot);

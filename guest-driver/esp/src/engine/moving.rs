@@ -47,7 +47,7 @@ impl Engine {
     }
 
     /// Leaves nothing of a connection but what answers late packets.
-    fn send_away(&mut self, id: ConnectionId, moves_to: Option<u16>, now: Time) {
+    pub(super) fn send_away(&mut self, id: ConnectionId, moves_to: Option<u16>, now: Time) {
         let timing = &self.shared.config.timing;
         let (wait_ns, moved_max) = (timing.moved_wait_ns, self.shared.config.limits.moved);
         let Some(connection) = self.slots.get_mut(id.slot) else {

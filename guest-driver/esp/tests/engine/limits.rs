@@ -1,7 +1,10 @@
 //! Limits, each with what happens at it, and calls that are rarely made.
 
-use esp::{Address, Config, ConfigError, Counter, Engine, Error, Event, Handled, ListenOptions, Options, State};
-use ether::Time;
+use esp::{
+    Address, Config, ConfigError, Counter, Engine, Error, Event, Handled, ListenOptions, Options, State,
+    wire::{Blocks, Body, Header, Path, Syn, emit},
+};
+use ether::{EtherType, MacAddr, Time};
 
 use super::{
     program::{LISTEN, PORT, begin, connect},
@@ -214,4 +217,49 @@ fn a_listener_may_hold_connections_without_a_window() {
     world.run_ns(100_000_000);
     assert_eq!(world.hosts[1].engine.available(ids[1]), Ok(0));
     assert_eq!(Time::ZERO.nanos_since(now), 0);
+}
+
+#[test]
+fn m_hr2_a_flooded_listener_gives_way_when_there_are_as_many_connections_as_may_be() {
+    let mut world = limited(|config| config.limits.connections = 40);
+    let others = PORT + 1;
+    for port in [PORT, others] {
+        world.hosts[1].engine.listen(port, LISTEN).unwrap();
+    }
+    let syn = |from: u16, to: u16, instance: u64| {
+        let path = Path {
+            destination: mac(1),
+            source: MacAddr([2, 9, 9, 9, (from >> 8) as u8, from as u8]),
+            ether_type: EtherType::ESP,
+        };
+        let syn = Syn {
+            instance,
+            payload_max: 1_400,
+            blocks: Blocks::default(),
+            names: None,
+        };
+        let header = Header {
+            window: Some(64),
+            ..Header::new(from, to)
+        };
+        let mut frame = [0; 128];
+        let len = emit(&mut frame, &path, &header, &Body::Syn(syn), false).unwrap();
+        frame[..len].to_vec()
+    };
+    let now = world.now;
+    let engine = &mut world.hosts[1].engine;
+    for number in 1..=5 {
+        engine.handle(&syn(number, others, 7), now);
+    }
+    for number in 100..1_100 {
+        engine.handle(&syn(number, PORT, 7), now);
+    }
+    let of = |engine: &Engine, port| {
+        let infos = engine.ids().filter_map(|id| engine.info(id).ok());
+        infos.filter(|info| info.listened_port == port).count()
+    };
+    assert_eq!((of(engine, others), of(engine, PORT)), (5, 35));
+    engine.handle(&syn(6, others, 7), now);
+    assert_eq!((of(engine, others), of(engine, PORT)), (6, 34));
+    assert_eq!(engine.counters().of(Counter::HalfOpenEvicted), 966);
 }

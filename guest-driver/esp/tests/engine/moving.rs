@@ -3,7 +3,7 @@
 use esp::{Address, Config, ConnectionId, Engine, Error, Event, Handover, ListenOptions, Options, Reason, State};
 
 use super::{
-    program::{BULK, PATTERNS, PORT, Program, connect},
+    program::{BULK, LISTEN, PATTERNS, PORT, Program, connect},
     world::{World, config},
 };
 
@@ -248,6 +248,44 @@ fn a_handover_that_no_engine_made_is_refused() {
                     _ = engine.receive(id, &mut [0; 100], now);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn m_hr4_what_a_closed_connection_has_to_send_is_delivered_by_another_engine() {
+    for lose in [0, 100] {
+        for seed in 0..20 {
+            let mut world = World::new((0..2).map(config), seed);
+            world.faults.lose = lose;
+            world.hosts[1].engine.listen(PORT, LISTEN).unwrap();
+            let ids = connect(&mut world);
+            let now = world.now;
+            let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at / 7) as u8).collect();
+            let engine = &mut world.hosts[0].engine;
+            assert_eq!(engine.send(ids[0], &bytes, true, now), Ok(bytes.len()));
+            engine.close(ids[0], now).unwrap();
+            world.run_ns(10_000);
+            let now = world.now;
+            let engine = &mut world.hosts[0].engine;
+            assert!(!engine.is_delivered());
+            let left = engine.detach_undelivered(now);
+            assert_eq!((left.len(), engine.is_delivered()), (1, true));
+            assert!(engine.detach_undelivered(now).is_empty());
+            let handover = Handover::from_bytes(&left[0].to_bytes()).unwrap();
+            let id = engine.attach(handover, 9_000, Options::default(), now).unwrap();
+            engine.close(id, now).unwrap();
+            let mut got = Vec::new();
+            let mut room = [0; 4096];
+            let done = world.run_until(20 * S, |world| {
+                let now = world.now;
+                let engine = &mut world.hosts[1].engine;
+                while let Ok(len @ 1..) = engine.receive(ids[1], &mut room, now) {
+                    got.extend_from_slice(&room[..len]);
+                }
+                got.len() == bytes.len() && world.hosts[0].engine.is_delivered()
+            });
+            assert!(done && got == bytes, "seed {seed}, {} bytes", got.len());
         }
     }
 }

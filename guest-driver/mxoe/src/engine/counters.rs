@@ -5,34 +5,11 @@
 /// How many counters of section 11 there are; ours follow.
 pub const REFERENCE_COUNTERS: usize = 85;
 
-macro_rules! counters {
-    ($($variant:ident $name:literal $sentence:literal,)*) => {
-        /// An event that is counted.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(u8)]
-        pub enum Counter {
-            $(#[doc = $sentence] $variant,)*
-        }
-
-        impl Counter {
-            /// Every counter, in order.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// Returns the name that users see.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// Returns the sentence that explains the counter.
-            pub const fn sentence(self) -> &'static str {
-                match self { $(Self::$variant => $sentence,)* }
-            }
-        }
-    };
-}
-
 #[rustfmt::skip]
-counters! {
+ether::counters! {
+    /// An event that is counted.
+    pub enum Counter:
+
     SendTiny "SEND_TINY" "TINY messages sent",
     SendSmall "SEND_SMALL" "SMALL messages sent",
     SendMediumsqFrag "SEND_MEDIUMSQ_FRAG" "fragments of medium messages sent from a copy",

@@ -16,12 +16,16 @@ use rustix::{
 use super::Daemon;
 use weft_authority::{
     ENDPOINTS, QuarantinedSocket,
+    esp::BLOCK_FIRST,
     protocol::{self, Refusal, Reply, Request},
 };
 
-/// Connections at once: every endpoint, and three times as many programs that only ask.
-pub(super) const CONNECTIONS_MAX: usize = 4 * ENDPOINTS as usize;
-/// Connections of one user other than root: every endpoint and as many programs that ask, which leaves as many for others.
+/// Blocks of wire ports for ESP, of which a program has one.
+const ESP_BLOCKS: usize = 256 - BLOCK_FIRST as usize;
+/// Connections at once: every endpoint, every program that has ports for ESP, and as many and more programs that only ask or listen.
+pub(super) const CONNECTIONS_MAX: usize = 4 * ENDPOINTS as usize + 2 * ESP_BLOCKS;
+/// Connections of one user other than root: every endpoint, as many blocks of ports as one user may have, and as many programs that ask,
+/// which leaves as many for others.
 const USER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 2;
 
 /// A program that is connected.

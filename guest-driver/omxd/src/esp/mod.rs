@@ -52,11 +52,13 @@ const NEWS_PER_TURN: usize = 64;
 const HANDSHAKE_PORTS: (u16, u16) = (1, 4095);
 /// Connections of the authority's engine that were claimed, and are remembered until late frames have ceased.
 const CLAIMED_MAX: usize = 4096;
-/// Half-open connections of one port: a new one replaces the oldest.
-const HALF_OPEN_MAX: usize = 256;
+/// Half-open connections of one port: a new one replaces the oldest. More than the frames that wait in the ring of the authority's
+/// socket: so in a flood a peer's answer to the authority's comes before its connection is replaced.
+const HALF_OPEN_MAX: usize = 4096;
 /// Connections of one port whose handshake is finished and that have no token yet.
 const BACKLOG_MAX: usize = 128;
-/// Connections of the engine in any state: those above, of dozens of ports under attack.
+/// Connections of the engine in any state: those above, of a few ports under attack. At the limit, new half-open ones replace the oldest
+/// of the port that has the most.
 const CONNECTIONS_MAX: usize = 16_384;
 
 /// The smallest MTU that a program's port is taken to have: one that comes from an earlier authority says what it has itself.

@@ -367,7 +367,7 @@ fn no_user_takes_all_connections_or_all_places_for_peers() {
             let mut greedy = Program::start(&user, "authority::taking_program_of_the_other_tests", TAKES, &veth.a);
             let (connections, peers) = (greedy.hear(), greedy.hear());
             assert!(
-                connections.starts_with("64 ") && connections.contains("as many as one user may"),
+                connections.starts_with("304 ") && connections.contains("as many as one user may"),
                 "{connections}"
             );
             assert!(peers.starts_with("512 ") && peers.contains("of this user"), "{peers}");

@@ -1,6 +1,10 @@
 //! Wire ports: which frames a program gets, and how many ports it may have.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd},
+    time::{Duration, Instant},
+};
 
 use esp::wire::{Body, Header, Kind, Moved, Ping, Question, Ranges, ResetCode};
 use netif::{AfPacket, Interest, Netif};
@@ -113,6 +117,45 @@ fn a_session_has_so_many_ports_and_gives_them_back_with_its_program() {
             drop(session);
             let watching = stage.session();
             crate::rig::wait_until("no block is taken", || watching.esp_status().unwrap().blocks == 0);
+        },
+    );
+}
+
+#[test]
+fn a_program_cannot_have_its_port_show_other_programs_frames() {
+    on_stage(
+        "esp::blocks::a_program_cannot_have_its_port_show_other_programs_frames",
+        |stage| {
+            let sessions = [stage.session(), stage.session()];
+            let mut ports = sessions.each_ref().map(|session| session.open_esp().unwrap().port);
+            let (own, others) = (*ports[0].ports.start(), *ports[1].ports.start());
+            let socket = ports[0].port.as_fd().as_raw_fd();
+            let (none, len) = (0_i32, size_of::<i32>() as u32);
+            let option = libc::SO_DETACH_FILTER;
+            // SAFETY: pointer and length describe `none`.
+            let result = unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, option, (&raw const none).cast(), len) };
+            let error = io::Error::last_os_error().raw_os_error();
+            assert_eq!((result, error), (-1, Some(libc::EPERM)));
+            // Who has a packet socket may bind it to all frames without a privilege, but not one in a group, even if it is alone there.
+            // SAFETY: all zeros is an address.
+            let mut all: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+            all.sll_family = libc::AF_PACKET as u16;
+            all.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+            all.sll_ifindex = netif::Interface::find(&stage.veth.a).unwrap().index;
+            let (address, len) = ((&raw const all).cast(), size_of_val(&all) as u32);
+            // SAFETY: pointer and length describe the address.
+            let result = unsafe { libc::bind(socket, address, len) };
+            let error = io::Error::last_os_error().raw_os_error();
+            assert_eq!((result, error), (-1, Some(libc::EINVAL)));
+            let last = 0x1a57;
+            for (to, number) in [(others, 1), (80, 2), (1, 3), (own, last)] {
+                let header = Header {
+                    number,
+                    ..Header::new(9, to)
+                };
+                stage.send_frame(&header, &Body::Data(b"secret"));
+            }
+            assert!(kinds(&mut ports[0].port, last).is_empty());
         },
     );
 }

@@ -1,0 +1,75 @@
+//! What programs leave behind when they end, and what they see of ends and of limits.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    between_hosts,
+    hosts::{Left, Right, Running},
+};
+
+const LEAVE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/leave.py");
+const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/limits.py");
+/// More bytes than the receiver's host keeps unread: 1 MiB there, and the rest in the sender.
+const LEN: &str = "1400000";
+/// So long the receiver reads nothing, in seconds: longer than the end of any process waits.
+const LATER: &str = "10";
+
+#[test]
+fn m_hr4_bytes_of_a_program_that_has_ended_arrive_although_they_are_read_much_later() {
+    between_hosts(
+        "endings::m_hr4_bytes_of_a_program_that_has_ended_arrive_although_they_are_read_much_later",
+        |hosts| {
+            let mut tcp = hosts.count_tcp();
+            let receiver = hosts.start_esp(Right, &["python3", LEAVE, "receive", "7008", LATER]);
+            hosts.await_listener(Right, 7008);
+            let statistics = hosts.dir().join("statistics");
+            let mut command = hosts.esp(Left);
+            command.env("ESP_STATISTICS", &statistics);
+            command.args(["python3", LEAVE, "send", Right.ip(), "7008", LEN]);
+            command.stdout(std::process::Stdio::piped());
+            let begin = Instant::now();
+            let sent = Running::start(&mut command).text();
+            assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+            let said = fs::read_to_string(statistics).unwrap();
+            assert!(said.contains("connects=1") && said.contains("finishes=1"), "{said}");
+            assert_eq!(receiver.text(), sent);
+            assert_eq!(tcp.take(), 0);
+        },
+    );
+}
+
+#[test]
+fn m_hr2_a_set_of_epoll_shows_that_a_connection_was_reset() {
+    between_hosts(
+        "endings::m_hr2_a_set_of_epoll_shows_that_a_connection_was_reset",
+        |hosts| {
+            let mut tcp = hosts.count_tcp();
+            let server = hosts.start_esp(Right, &["python3", LIMITS, "reset", "7011"]);
+            hosts.await_listener(Right, 7011);
+            hosts.must_esp(Left, &["python3", LIMITS, "client-reset", Right.ip(), "7011"]);
+            assert_eq!(server.text(), "True\n");
+            assert_eq!(tcp.take(), 0);
+        },
+    );
+}
+
+#[test]
+fn m_hr2_a_server_with_few_descriptors_is_told_so_and_loses_no_connection() {
+    between_hosts(
+        "endings::m_hr2_a_server_with_few_descriptors_is_told_so_and_loses_no_connection",
+        |hosts| {
+            let mut tcp = hosts.count_tcp();
+            let server = hosts.start_esp(Right, &["python3", LIMITS, "few", "7012"]);
+            hosts.await_listener(Right, 7012);
+            let client = hosts.must_esp(Left, &["python3", LIMITS, "client-few", Right.ip(), "7012"]);
+            assert_eq!(
+                (client.as_str(), server.text().as_str()),
+                ("answered 40\n", "served 40 short\n")
+            );
+            assert_eq!(tcp.take(), 0);
+        },
+    );
+}
