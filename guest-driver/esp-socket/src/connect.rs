@@ -167,16 +167,15 @@ fn own_name(fd: RawFd, own: IpAddr) -> Option<SocketAddr> {
     if let Some(known) = name().filter(|name| name.port() != 0) {
         return Some(SocketAddr::new(own, known.port()));
     }
+    // A program may have said that its port is to be chosen when it connects, after it has chosen an address.
+    _ = system::set_option(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &0_i32);
     let is_v6 = system::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_INET6);
-    let any = if is_v6 {
-        IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)
-    } else {
-        IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)
-    };
-    let raw = RawAddress::new(SocketAddr::new(any, 0), is_v6);
+    let raw = RawAddress::new(SocketAddr::new(name()?.ip(), 0), is_v6);
     // SAFETY: `raw` is an address of its length.
     unsafe { libc::syscall(libc::SYS_bind, fd, raw.pointer(), raw.len()) };
-    name().map(|name| SocketAddr::new(own, name.port()))
+    name()
+        .filter(|name| name.port() != 0)
+        .map(|name| SocketAddr::new(own, name.port()))
 }
 
 /// Makes the connection; `None`: TCP is to make it.

@@ -1,6 +1,11 @@
-//! Open MPI over its TCP transport, unmodified, over ESP.
+//! Open MPI and MPICH over their TCP transports, unmodified, over ESP.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use weft_guest_driver_testkit::write_program;
 
@@ -8,6 +13,9 @@ use crate::{
     between_hosts,
     hosts::{Hosts, Left, Right, library},
 };
+
+/// Release of MPICH, one of those that the repository has hashes of.
+const MPICH: &str = "mpich==5.0.2";
 
 /// Runs a command on this machine, which must succeed.
 fn succeed(command: &mut Command) {
@@ -42,6 +50,58 @@ fn agent(hosts: &Hosts) -> String {
     let agent = hosts.dir().join("agent");
     write_program(&agent, script.as_bytes());
     agent.display().to_string()
+}
+
+/// Fetches the wheel of MPICH, unless it is there already, and returns its folder with programs, headers and libraries.
+fn mpich() -> PathBuf {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(MPICH.replace("==", "-"));
+    let data = root.join(MPICH.replace("==", "-") + ".data/data");
+    if data.exists() {
+        return data;
+    }
+    let wheels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/workloads/mpi/wheels.txt");
+    let wheels = fs::read_to_string(wheels).unwrap();
+    let wanted = wheels.lines().find(|line| line.starts_with(MPICH)).expect("its hash");
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::write(folder.path().join("wanted"), wanted).unwrap();
+    let python = |arguments: &[&str]| {
+        succeed(Command::new("python3").args(arguments).current_dir(folder.path()));
+    };
+    let quiet = [
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-input",
+        "--no-deps",
+        "--only-binary=:all:",
+    ];
+    python(
+        &[
+            &quiet[..],
+            &["--require-hashes", "--requirement=wanted", "--dest=wheel"],
+        ]
+        .concat(),
+    );
+    let wheel = fs::read_dir(folder.path().join("wheel"))
+        .unwrap()
+        .next()
+        .expect("a wheel");
+    python(&[
+        "-m",
+        "zipfile",
+        "-e",
+        wheel.unwrap().path().to_str().unwrap(),
+        "unpacked",
+    ]);
+    let unpacked = folder.path().join("unpacked");
+    let programs = unpacked.join(data.strip_prefix(&root).unwrap()).join("bin");
+    for program in fs::read_dir(programs).unwrap() {
+        fs::set_permissions(program.unwrap().path(), PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    // Only what is complete has the name.
+    fs::rename(unpacked, root).unwrap();
+    data
 }
 
 /// Runs four ranks on two hosts by a launcher, and checks their result, that each of them had connections over ESP, and that what they
@@ -102,6 +162,40 @@ fn m_hr5_open_mpis_tcp_transport_runs_over_esp_with_four_ranks_on_two_hosts() {
                 &hosts,
                 &[&root[..], &ranks, &transport, &networks, &["-x", &run_dir]].concat(),
             );
+        },
+    );
+}
+
+#[test]
+fn m_hr5_mpichs_tcp_netmod_runs_over_esp_with_four_ranks_on_two_hosts() {
+    // Before the hosts, which reach no other machine.
+    let mpich = mpich();
+    between_hosts(
+        "mpi::m_hr5_mpichs_tcp_netmod_runs_over_esp_with_four_ranks_on_two_hosts",
+        |hosts| {
+            compile(&hosts, &mpich.join("bin/mpicc"));
+            let launcher = mpich.join("bin/mpiexec.hydra").display().to_string();
+            let places = format!("{},{}", Left.ip(), Right.ip());
+            let agent = agent(&hosts);
+            // Ranks of one host have TCP between them, too, and not memory that they share.
+            let transport = [
+                "env",
+                "FI_PROVIDER=tcp",
+                "MPIR_CVAR_CH4_NETMOD=ofi",
+                "MPIR_CVAR_NOLOCAL=1",
+            ];
+            let ranks = [
+                &launcher,
+                "-launcher",
+                "ssh",
+                "-launcher-exec",
+                &agent,
+                "-n",
+                "4",
+                "-hosts",
+                &places,
+            ];
+            run(&hosts, &[&transport[..], &ranks].concat());
         },
     );
 }
