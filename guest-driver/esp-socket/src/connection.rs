@@ -23,6 +23,8 @@ pub(crate) struct Connection {
     pub(crate) error: Option<Errno>,
     /// The peer will send nothing more, or the connection is over.
     pub(crate) is_over: bool,
+    /// The peer's stream has ended, as it should.
+    pub(crate) has_finished: bool,
     /// This side sends nothing more.
     pub(crate) is_shut: bool,
     /// This side wants to receive nothing more.
@@ -37,7 +39,7 @@ impl Connection {
     /// Takes the end of a connection, and returns the error that calls on it have.
     fn end(&mut self, reason: Reason) -> Option<Errno> {
         // A peer that had finished takes nothing more: TCP calls that a broken pipe.
-        let is_broken = self.is_over && reason == Reason::Reset;
+        let is_broken = self.has_finished && reason == Reason::Reset;
         self.is_over = true;
         self.is_ended = true;
         Some(Errno(if is_broken { libc::EPIPE } else { reason.errno() })).filter(|error| error.0 != 0)
@@ -47,7 +49,7 @@ impl Connection {
     pub(crate) fn take(&mut self, event: Event) {
         match event {
             Event::Connected(_) => (self.is_connected, self.is_settled) = (true, true),
-            Event::PeerFinished(_) => self.is_over = true,
+            Event::PeerFinished(_) => (self.is_over, self.has_finished) = (true, true),
             Event::Closed { reason, .. } => {
                 if let Some(error) = self.end(reason) {
                     self.error = Some(error);

@@ -46,6 +46,7 @@ ether::counters! {
     DropBadLength "drop_bad_length" "packets dropped: empty, longer than announced, or of another length than before",
     DropBadInstance "drop_bad_instance" "frames dropped: of another instance of the connection",
     DropBadReset "drop_bad_reset" "resets dropped: their numbers are not the connection's",
+    DropLateReset "drop_late_reset" "resets dropped: of a peer that had finished, and that has all that was sent to it",
     DropBadState "drop_bad_state" "frames dropped: the state of the connection does not allow them",
     DropPastEnd "drop_past_end" "packets dropped: behind the end of the peer's stream",
     DropFrozen "drop_frozen" "frames dropped: the connection is frozen",

@@ -41,6 +41,10 @@ impl Receive<'_> {
         if self.done > 0 && (self.done == self.len || !waits_for_all || is_over) {
             return Some(Ok(self.done));
         }
+        // The whole stream came: what became of the connection afterwards concerns those that send.
+        if state.connection(id).has_finished {
+            return Some(Ok(self.done));
+        }
         if let Some(error) = state.connection(id).error.take() {
             if self.done > 0 {
                 state.connection(id).error = Some(error);

@@ -22,6 +22,11 @@ impl Connection {
         self.receive.clear(&mut shared.memory, &mut shared.parked_lists);
     }
 
+    /// Whether the peer's stream has ended, and the peer has taken all that was sent.
+    pub(crate) fn has_heard_all(&self) -> bool {
+        self.phase == Phase::Open && self.receive.is_finished() && self.send.sent.is_empty()
+    }
+
     /// Whether both streams have ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.phase == Phase::Open && self.send.fin == Fin::Acknowledged && self.receive.is_finished()

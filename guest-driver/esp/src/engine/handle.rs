@@ -202,6 +202,9 @@ impl Engine {
         if !is_of_connection || is_early || connection.phase == Phase::TimeWait {
             return Err(Counter::DropBadReset);
         }
+        if code == ResetCode::Unknown && connection.has_heard_all() {
+            return self.take_leave_of_peer(slot);
+        }
         let reason = match connection.phase {
             Phase::SynSent if code != ResetCode::Aborted => Reason::Refused,
             _ => Reason::Reset,
@@ -212,6 +215,16 @@ impl Engine {
         });
         self.end(slot, reason);
         Ok(())
+    }
+
+    /// A peer whose stream has ended and who has all of this side's so far has forgotten the connection: nothing is lost, and the program
+    /// reads on undisturbed, as TCP lets it while the peer's kernel remembers. If it sends anything, it learns that nobody takes it.
+    fn take_leave_of_peer(&mut self, slot: u32) -> Result<(), Counter> {
+        if let Some(connection) = self.slots.get_mut(slot) {
+            connection.keep_alive_ns = 0;
+            connection.due.keep_alive = Time::MAX;
+        }
+        Err(Counter::DropLateReset)
     }
 
     /// Takes a frame that no connection has.

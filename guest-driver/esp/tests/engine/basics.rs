@@ -1,8 +1,11 @@
 //! What every program expects of a stream.
 
-use esp::{Error, Event, Options, Reason};
+use esp::{Counter, Engine, Error, Event, Options, Reason, State};
 
-use super::{program::connect, world::World};
+use super::{
+    program::connect,
+    world::{World, config},
+};
 
 #[test]
 fn m_hr2_bytes_go_both_ways_and_the_end_of_each_stream_is_seen() {
@@ -101,4 +104,37 @@ fn m_hr2_a_handover_goes_on_at_another_port() {
     world.run_ns(1_000_000);
     let now = world.now;
     assert_eq!(world.hosts[0].engine.receive(ids[0], &mut room, now), Ok(4));
+}
+
+#[test]
+fn m_hr4_a_peer_that_has_finished_and_is_forgotten_takes_nothing_from_who_reads_later() {
+    const S: u64 = 1_000_000_000;
+    let mut world = World::pair(17);
+    let [client, server] = connect(&mut world);
+    let options = Options {
+        keep_alive_ns: Some(S),
+        ..Options::default()
+    };
+    let now = world.now;
+    world.hosts[1].engine.set_options_of(server, &options, now).unwrap();
+    let bytes: Vec<u8> = (0..500_000_u32).map(|at| (at / 5) as u8).collect();
+    assert_eq!(world.hosts[0].engine.send(client, &bytes, true, now), Ok(bytes.len()));
+    world.hosts[0].engine.close(client, now).unwrap();
+    world.run_ns(S / 2);
+    world.hosts[0].engine = Engine::new(config(0), 18).unwrap();
+    let (mut got, mut room) = (Vec::new(), [0; 4096]);
+    while let Ok(len @ 1..) = world.hosts[1].engine.receive(server, &mut room, world.now) {
+        got.extend_from_slice(&room[..len]);
+        world.run_ns(10_000);
+    }
+    assert!(got == bytes, "{} bytes", got.len());
+    world.run_ns(100 * S);
+    let engine = &mut world.hosts[1].engine;
+    assert_eq!(engine.receive(server, &mut room, world.now), Ok(0));
+    assert!(engine.counters().of(Counter::DropLateReset) > 0);
+    assert_eq!(engine.info(server).unwrap().state, State::CloseWait);
+    // Who sends learns that nobody takes it.
+    engine.send(server, b"more", true, world.now).unwrap();
+    world.run_ns(S);
+    assert_eq!(world.hosts[1].engine.info(server).unwrap().reason, Some(Reason::Reset));
 }
