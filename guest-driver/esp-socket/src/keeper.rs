@@ -122,7 +122,7 @@ impl Starting {
     }
 }
 
-/// Waits for a byte of a program that was started apart.
+/// Waits for a byte of a keeper.
 ///
 /// # Errors
 /// `TimedOut`: it is there, and may yet say it; `BrokenPipe`: it ended before.
@@ -142,7 +142,7 @@ fn word(from: BorrowedFd<'_>) -> std::io::Result<u8> {
     }
 }
 
-/// Waits until a program that was started apart says that it is ready; `false`: it ended before, or takes too long.
+/// Waits until a keeper or an authority says that it is ready; `false`: it ended before, or takes too long.
 pub(crate) fn is_ready(ready: BorrowedFd<'_>) -> bool {
     word(ready).is_ok()
 }

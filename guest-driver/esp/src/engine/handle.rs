@@ -218,7 +218,7 @@ impl Engine {
     }
 
     /// A peer whose stream has ended and who has all of this side's so far has forgotten the connection: nothing is lost, and the program
-    /// reads on undisturbed, as TCP lets it while the peer's kernel remembers. If it sends anything, it learns that nobody takes it.
+    /// reads on undisturbed, as TCP lets it while the peer's kernel remembers. If it sends anything, it learns that the peer takes no more.
     fn take_leave_of_peer(&mut self, slot: u32) -> Result<(), Counter> {
         if let Some(connection) = self.slots.get_mut(slot) {
             connection.keep_alive_ns = 0;

@@ -133,7 +133,7 @@ fn m_hr4_a_peer_that_has_finished_and_is_forgotten_takes_nothing_from_who_reads_
     assert_eq!(engine.receive(server, &mut room, world.now), Ok(0));
     assert!(engine.counters().of(Counter::DropLateReset) > 0);
     assert_eq!(engine.info(server).unwrap().state, State::CloseWait);
-    // Who sends learns that nobody takes it.
+    // Who sends learns that the peer takes no more.
     engine.send(server, b"more", true, world.now).unwrap();
     world.run_ns(S);
     assert_eq!(world.hosts[1].engine.info(server).unwrap().reason, Some(Reason::Reset));
