@@ -363,6 +363,12 @@ impl Rig {
         half(AVAILABLE + 2).wrapping_sub(event).wrapping_sub(1) < added
     }
 
+    /// The kick of `guest` for frames that it queues, which does not block.
+    #[cfg(test)]
+    pub fn kick_of(&mut self, guest: usize) -> std::os::fd::OwnedFd {
+        self.guests[guest].tx.kick()
+    }
+
     /// Transmit chains that came back to `guest` since the last question.
     pub fn completed(&mut self, guest: usize) -> usize {
         let Guest { memory, tx, .. } = &mut self.guests[guest];

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use ether::Time;
+use vhost_user_backend::VringT;
 
 use super::lifecycle::signal;
 use super::transmit_batch::TransmitBatch;
@@ -115,6 +116,15 @@ impl TransmitRing {
         match &self.ring {
             Some(ring) if self.is_quiet && self.enabled => self.quiet_from.wrapping_sub(ring.next_avail()),
             _ => 0,
+        }
+    }
+
+    /// Takes the kicks that are there, for nothing.
+    pub fn take_kicks(&self) {
+        if let Some(vring) = &self.vring
+            && let Err(error) = vring.read_kick()
+        {
+            tracing::debug!(%error, "kick eventfd not read");
         }
     }
 

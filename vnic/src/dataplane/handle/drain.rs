@@ -2,7 +2,8 @@
 //! meanwhile stay in their rings, for the process that serves these next.
 //!
 //! QEMU throws the frames in a ring away at a kick that no process takes. So drivers are not to kick from now on; the frames for which
-//! they may have decided to kick before they could know that are still taken.
+//! they may have decided to kick before they could know that are still taken, and kicks are taken until the connection ends
+//! ([`SessionDevice::connection_ends`](crate::session::SessionDevice::connection_ends)).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

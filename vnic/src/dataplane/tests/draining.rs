@@ -116,3 +116,17 @@ fn m_bv5_packets_that_a_drain_still_takes_arrive_and_count_as_given() {
     assert_eq!(given, [(GROUP, 1)], "the next process takes the second one");
     assert_eq!(rig.plane.under_way().on_links, 0);
 }
+
+#[test]
+fn no_kick_is_left_for_the_frontend_when_a_connection_ends() {
+    let mut rig = two_guests();
+    let kick = rig.kick_of(0);
+    let is_left = |rig: &Rig| {
+        rustix::io::write(&kick, &3u64.to_ne_bytes()).expect("room in the counter");
+        rig.plane.cards()[0].take_kicks();
+        rustix::io::read(&kick, &mut [0; 8]) != Err(rustix::io::Errno::AGAIN)
+    };
+    assert!(!is_left(&rig));
+    rig.plane.card(0).stop_ring(1);
+    assert!(is_left(&rig), "a ring that does not run is the frontend's");
+}
