@@ -122,6 +122,12 @@ impl SessionDevice for Device {
         }
     }
 
+    fn connection_ends(&self) {
+        self.state
+            .runner
+            .with(|plane, _| plane.card(self.state.port).take_kicks());
+    }
+
     fn connection_closed(&self) {
         self.state
             .runner

@@ -338,10 +338,16 @@ impl Qemu {
         if pairs > 1 {
             device += ",mq=on";
         }
-        if matches!(nic.backend, NicBackend::VhostUser { .. }) && !self.queue_interrupts() {
+        let is_vhost_user = matches!(nic.backend, NicBackend::VhostUser { .. });
+        if is_vhost_user && !self.queue_interrupts() {
             device += ",vectors=0";
         } else if pairs > 1 {
             device += &format!(",vectors={}", 2 * pairs + 2);
+        }
+        if is_vhost_user {
+            // Else QEMU kicks each ring itself as soon as its backend is gone, and throws the frames in it away (docs/spec/qemu.md, section
+            // 4). The backend gets its kicks by eventfds all the same.
+            device += ",ioeventfd=off";
         }
         if let Some(slot) = Nic::slot(index).filter(|_| nic.has_known_slot) {
             device += &format!(",addr={slot:#04x}");

@@ -303,16 +303,58 @@ fn m_bv5_a_guest_that_is_stopped_for_two_seconds_loses_no_packet_and_its_senders
     }
 }
 
+/// Swaps `vnicd` several times under programs whose packets are in its cards.
+fn vnicd_is_swapped_under_running_programs(world: &World, addresses: &str) {
+    for (implementation, program, result) in [
+        ("ni", "broadcast 1024 3000", "broadcast of 1024 bytes: "),
+        ("ni", "ping-pong 16 20000", "ping-pong of 16 bytes: "),
+        ("mixed", "ping-pong 16 20000", "ping-pong of 16 bytes: "),
+    ] {
+        let what = format!("{implementation}, {program}");
+        let mut words = vec![
+            "exec",
+            "-n",
+            "all",
+            "--",
+            "lci_program",
+            "--patience-s",
+            "8",
+            "--implementation",
+        ];
+        words.extend([implementation, CARD, addresses]);
+        words.extend(program.split_whitespace());
+        let mut all = Lines::of(world.spawn(&words));
+        for _ in 0..3 {
+            // A new process counts from 0.
+            eventually("packets", || count(world, 4, "delivered") > 100);
+            let said = world.ok(&["nic", "reload"]);
+            assert!(said.contains("lost    0 frames"), "{what}: {said}");
+            assert!(all.is_running(), "{what}: {:?}", all.so_far());
+        }
+        all.wait();
+        let said: Vec<_> = all.so_far().into_iter().map(|(_, line)| line).collect();
+        assert!(said.iter().any(|line| line.contains(result)), "{what}: {said:?}");
+        for lost in ["missed", "given_up", "refused"] {
+            assert_eq!(count(world, 4, lost), 0, "{what}: {lost}");
+        }
+    }
+}
+
 #[test]
-fn m_bv5_a_member_that_computes_for_two_seconds_loses_nothing_and_says_so_in_json() {
+fn m_bv5_a_member_that_computes_for_two_seconds_loses_nothing_and_says_so_in_json_and_a_swapped_vnicd_loses_nothing() {
     let world = lab_on(qemus().pop().flatten(), 4, "[{}, { bypass = \"uio\" }]");
     let addresses = addresses(&world, 4, "eth1");
+    a_member_computes_for_two_seconds(&world, &addresses);
+    vnicd_is_swapped_under_running_programs(&world, &addresses);
+}
+
+fn a_member_computes_for_two_seconds(world: &World, addresses: &str) {
     let program = [
         "--implementation",
         "ni",
         "--json",
         CARD,
-        &addresses,
+        addresses,
         "absent",
         "2000",
         "2000",

@@ -349,6 +349,26 @@ impl Rig {
         }
     }
 
+    /// True if the driver of `guest` kicks now that it has queued `added` frames since it looked last.
+    #[cfg(test)]
+    pub fn would_kick(&self, guest: usize, added: u16) -> bool {
+        let Guest {
+            memory, tx, event_idx, ..
+        } = &self.guests[guest];
+        let half = |at: u64| -> u16 { memory.read_obj(address(tx.base + at)).expect("in memory") };
+        if !*event_idx {
+            return half(USED) == 0;
+        }
+        let event = half(USED + 4 + 8 * u64::from(RING));
+        half(AVAILABLE + 2).wrapping_sub(event).wrapping_sub(1) < added
+    }
+
+    /// The kick of `guest` for frames that it queues, which does not block.
+    #[cfg(test)]
+    pub fn kick_of(&mut self, guest: usize) -> std::os::fd::OwnedFd {
+        self.guests[guest].tx.kick()
+    }
+
     /// Transmit chains that came back to `guest` since the last question.
     pub fn completed(&mut self, guest: usize) -> usize {
         let Guest { memory, tx, .. } = &mut self.guests[guest];
@@ -407,6 +427,17 @@ impl Rig {
         if next_avail.is_none() {
             (0..RING).for_each(|index| self.post(guest, index));
         }
+    }
+
+    /// Stops the transmit ring of `guest` and starts it empty.
+    #[cfg(test)]
+    pub fn restart_transmitting(&mut self, guest: usize) {
+        self.plane.card(guest).stop_ring(1);
+        let Guest { memory, tx, .. } = &mut self.guests[guest];
+        tx.reset(memory);
+        tx.vring.set_queue_next_avail(0);
+        let started = self.plane.card(guest).start_ring(1, &tx.vring, self.now);
+        started.expect("a good ring");
     }
 
     /// Changes both directions of `guest`'s link.

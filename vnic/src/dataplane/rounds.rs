@@ -243,7 +243,7 @@ impl DataPlane {
     #[inline]
     fn must_wait(&mut self, index: usize, pair: usize, now: Time) -> bool {
         let card = &self.cards()[index];
-        if self.drains != 0 || self.reconnect_grace_ends.is_some() && card.transmit_ring(pair).is_resumed() {
+        if self.drains != 0 && card.transmit_ring(pair).kicked_for() == 0 || self.is_held_back(index, pair) {
             return true;
         }
         match card.transmit_ring(pair).blocked() {
@@ -255,6 +255,12 @@ impl DataPlane {
                     || now < until && self.card(card).is_still_stalled(queue, now)
             }
         }
+    }
+
+    /// Whether a ring that was in use before this process is left alone, because other guests are not back.
+    #[inline]
+    pub(super) fn is_held_back(&self, index: usize, pair: usize) -> bool {
+        self.reconnect_grace_ends.is_some() && self.cards()[index].transmit_ring(pair).is_resumed()
     }
 
     /// When something is due without a kick.

@@ -499,14 +499,22 @@ impl SplitRing {
         }
     }
 
-    /// Tells the driver not to kick whatever it adds: no process may be there to take the kick.
-    pub fn refuse_kicks(&mut self) {
+    /// Tells the driver not to kick whatever it adds: no process may be there to take the kick. Returns the entries that it may have added
+    /// before it could know, and that it may kick for yet.
+    ///
+    /// # Errors
+    /// Those of [`refresh`](Self::refresh).
+    pub fn refuse_kicks(&mut self) -> Result<u16, Halt> {
         self.kicks_wanted = true;
         self.kicks_off();
         if self.negotiated.event_idx {
-            // The driver kicks when it passes this index, and it has.
-            self.store_avail_event(self.next_avail.wrapping_sub(1));
+            // The driver kicks when it passes this index. No ring is so long that it does.
+            self.store_avail_event(self.next_avail.wrapping_add(1 << 15));
         }
+        // The driver adds entries, then reads the wish; the device wrote the wish and now reads the index. So what the driver decides to
+        // kick for is there.
+        fence(Ordering::SeqCst);
+        self.refresh()
     }
 
     /// Writes the index of the entry at which a driver with EVENT_IDX kicks.

@@ -177,9 +177,13 @@ impl<D: SessionDevice> VhostUserBackend for Guarded<D> {
     }
 
     fn handle_event(&self, event: u16, set: EventSet, vrings: &[Self::Vring], thread: usize) -> io::Result<()> {
-        if event == STOP_TOKEN || self.ender.has_ended() {
+        if event == STOP_TOKEN {
             // An error is what ends the worker's loop.
             return Err(io::Error::other("the connection is over"));
+        }
+        if self.ender.has_ended() {
+            // The kick was taken. The frontend is not to find it, and nothing is done for it.
+            return Ok(());
         }
         self.guard(Err(panicked()), |inner| inner.handle_event(event, set, vrings, thread))
     }

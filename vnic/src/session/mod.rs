@@ -54,6 +54,9 @@ pub trait SessionDevice: Clone + Send + Sync + 'static {
     }
     /// What the frontend says about the guest's IOMMU; only where [`Self::misses`] gives a list.
     fn translation_changed(&self, _change: TranslationChange) {}
+    /// This side is about to end the connection: kicks that are there are taken. A frontend that finds one behind the end takes it for
+    /// itself, and throws away what its guest sends.
+    fn connection_ends(&self);
     /// The connection is over: all rings stop, guest memory is released. The daemon's workers may still be inside a call.
     fn connection_closed(&self);
     /// The connection ended by a fault of the frontend or of this process: one sentence says which, and `rule` what the

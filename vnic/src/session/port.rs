@@ -168,6 +168,7 @@ impl<D: SessionDevice> Port<D> {
             Source::Connect(path) => self.connect(&path),
         }
         if let Some(current) = &self.current {
+            self.device.connection_ends();
             current.ender.end();
         }
         self.finish();

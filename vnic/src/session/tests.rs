@@ -3,9 +3,13 @@
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use vhost_user_backend::VhostUserBackend;
+use vmm_sys_util::epoll::EventSet;
 
 use self::bench::{Bench, Client, FEATURES, OFFERED, TestDevice, USER, event, kick, memory};
+use super::guard::{Ender, Guarded, STOP_TOKEN};
 use super::message::*;
 
 mod bench;
@@ -24,6 +28,7 @@ fn a_whole_session_reaches_the_device() {
     assert_eq!(client.ask(GET_VRING_BASE, &[0], Vec::new()).word(4), 0);
     drop(client);
     device.wait_for("closed", 1);
+    assert_eq!(device.count("ends"), 0, "it was the frontend that ended it");
     drop(port);
     assert!(!bench.path("a").exists(), "the socket is removed at the end");
     assert_eq!(device.count("failed"), 0);
@@ -293,6 +298,31 @@ fn a_panic_fails_its_port_only() {
         assert!(watched.is_alive());
     }
     assert!(Client::connect(&bench.path("a")).is_alive());
+}
+
+#[test]
+fn kicks_are_taken_before_and_while_a_port_ends_its_connection() {
+    let bench = Bench::new();
+    let device = TestDevice::new("a");
+    let port = bench.sessions.listen(device.clone(), &bench.path("a")).unwrap();
+    let client = Client::connect(&bench.path("a"));
+    let _kick = client.start_ring();
+    drop(port);
+    let notes = device.notes.0.lock().unwrap();
+    let at = |what: &str| notes.iter().position(|note| note == what).expect("noted");
+    assert!(at("ends") < at("closed"), "{notes:?}");
+    drop(notes);
+
+    // A worker goes on reading kicks, and does nothing for them, until it is told to end.
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let ender = Ender::new(&ours).unwrap();
+    let device = TestDevice::new("b");
+    let worker = Guarded::<TestDevice>::new(device.clone(), ender.clone());
+    let kicked = |worker: &Guarded<TestDevice>, event| worker.handle_event(event, EventSet::IN, &[], 0).is_ok();
+    assert!(kicked(&worker, 0));
+    ender.end();
+    assert!(kicked(&worker, 0) && !kicked(&worker, STOP_TOKEN));
+    assert_eq!(device.count("event"), 1);
 }
 
 #[test]

@@ -85,10 +85,16 @@ fn the_list_follows_the_version() {
         "{old}"
     );
     let device = "id=nic0,netdev=nicback0,mac=52:54:00:00:00:01,romfile=,mq=on";
-    assert!(old.contains(&format!("{device},vectors=0,host_mtu=9000 ")), "{old}");
+    assert!(
+        old.contains(&format!("{device},vectors=0,ioeventfd=off,host_mtu=9000 ")),
+        "{old}"
+    );
     let new = line((10, 0), &machine());
     assert!(new.contains(",reconnect-ms=500 "), "{new}");
-    assert!(new.contains(&format!("{device},vectors=6,host_mtu=9000 ")), "{new}");
+    assert!(
+        new.contains(&format!("{device},vectors=6,ioeventfd=off,host_mtu=9000 ")),
+        "{new}"
+    );
     assert!(
         new.contains("memory-backend-memfd,id=memory0,size=128M,share=on"),
         "{new}"
@@ -157,7 +163,7 @@ fn a_card_on_a_tap_device_differs_in_its_backend_and_what_only_vhost_user_cannot
         line.split_once("virtio-net-pci,id=nic0")
             .map(|(_, rest)| rest.to_owned())
     };
-    let with_interrupts = device(&programmable).map(|device| device.replace("vectors=0", "vectors=6"));
+    let with_interrupts = device(&programmable).map(|device| device.replace("vectors=0,ioeventfd=off", "vectors=6"));
     assert_eq!(device(&tap), with_interrupts);
     assert!(!tap.contains("nicsocket"), "{tap}");
 }

@@ -277,6 +277,11 @@ impl Card {
         self.firmware.steering_mut().set_ready(queues);
     }
 
+    /// Takes the kicks that are there for transmit rings: none is left for the frontend to take.
+    pub fn take_kicks(&self) {
+        self.pairs.iter().for_each(|pair| pair.tx.take_kicks());
+    }
+
     /// The frontend is gone: nothing of its memory is kept.
     pub fn disconnect(&mut self) {
         for index in 0..self.lifecycle.past.len() {

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use ether::Time;
+use vhost_user_backend::VringT;
 
 use super::lifecycle::signal;
 use super::transmit_batch::TransmitBatch;
@@ -26,6 +27,8 @@ pub struct TransmitRing {
     resumed: bool,
     /// The driver is not asked to kick, whatever waits: this process ends.
     is_quiet: bool,
+    /// The first entry of a quiet ring that its driver does not kick for.
+    quiet_from: u16,
     /// Used entries were written since the last publication.
     completed: bool,
     /// What the head frame waits for, since a decision that must not be taken twice.
@@ -67,6 +70,7 @@ impl TransmitRing {
         self.ring = Some(ring);
         self.vring = Some(vring);
         self.enabled |= enabled;
+        self.set_quiet(self.is_quiet);
     }
 
     /// The frontend enabled or disabled the ring.
@@ -89,11 +93,38 @@ impl TransmitRing {
     }
 
     /// The driver is to leave its frames in the ring without a kick, or (not `quiet`) to kick again as soon as the data plane asks
-    /// for it. QEMU throws the frames in a ring away at a kick that no process takes, so a driver is not to kick while none is there.
+    /// for it. QEMU throws the frames in a ring away at a kick that no process takes, so a driver is not to kick while none is there, and
+    /// the entries that it may kick for yet are still taken.
     pub fn set_quiet(&mut self, quiet: bool) {
         self.is_quiet = quiet;
         if quiet && let Some(ring) = &mut self.ring {
-            ring.refuse_kicks();
+            // A ring that breaks a rule is not emptied.
+            let kicked_for = ring.refuse_kicks().unwrap_or(0);
+            self.quiet_from = ring.next_avail().wrapping_add(kicked_for);
+        }
+    }
+
+    /// Takes nothing more from a quiet ring.
+    pub fn leave_the_rest(&mut self) {
+        if let Some(ring) = &self.ring {
+            self.quiet_from = ring.next_avail();
+        }
+    }
+
+    /// Entries of a quiet ring that the driver may kick for yet: these are still to be taken.
+    pub fn kicked_for(&self) -> u16 {
+        match &self.ring {
+            Some(ring) if self.is_quiet && self.enabled => self.quiet_from.wrapping_sub(ring.next_avail()),
+            _ => 0,
+        }
+    }
+
+    /// Takes the kicks that are there, for nothing.
+    pub fn take_kicks(&self) {
+        if let Some(vring) = &self.vring
+            && let Err(error) = vring.read_kick()
+        {
+            tracing::debug!(%error, "kick eventfd not read");
         }
     }
 
@@ -186,6 +217,11 @@ impl TransmitRing {
     /// before it.
     #[inline]
     pub fn take_batch(&mut self, map: &MemoryMap, batch: &mut TransmitBatch, limit: u16) -> Option<Result<(), Halt>> {
+        let limit = if self.is_quiet {
+            limit.min(self.kicked_for())
+        } else {
+            limit
+        };
         let ring = self.ring.as_mut()?;
         ring.kicks_off();
         batch.clear();

@@ -1,5 +1,9 @@
 //! Draining before an orderly end: nothing more is taken from guests, and what is in flight arrives. Frames that guests queue
 //! meanwhile stay in their rings, for the process that serves these next.
+//!
+//! QEMU throws the frames in a ring away at a kick that no process takes. So drivers are not to kick from now on; the frames for which
+//! they may have decided to kick before they could know that are still taken, and kicks are taken until the connection ends
+//! ([`SessionDevice::connection_ends`](crate::session::SessionDevice::connection_ends)).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,9 +43,16 @@ impl Drain {
     pub fn wait(&self) -> (UnderWay, Duration) {
         let began = Instant::now();
         loop {
-            let left = self.runner.with(|plane, _| plane.under_way());
             let waited = began.elapsed();
-            if left.on_links + left.in_dma == 0 || waited >= DRAIN_TIMEOUT {
+            let left = self.runner.with(|plane, _| {
+                let left = plane.under_way();
+                let is_over = left.on_links + left.in_dma == 0 && plane.kicked_for() == 0 || waited >= DRAIN_TIMEOUT;
+                is_over.then(|| {
+                    plane.leave_the_rest();
+                    left
+                })
+            });
+            if let Some(left) = left {
                 return (left, waited);
             }
             std::thread::sleep(DRAIN_CHECK_INTERVAL);
@@ -109,6 +120,26 @@ impl DataPlane {
             let card = self.card(index);
             for pair in 0..card.queue_pairs() {
                 card.transmit_ring_mut(pair).set_quiet(quiet);
+            }
+        }
+    }
+
+    /// Entries of transmit rings that drivers may kick for yet.
+    pub(in crate::dataplane) fn kicked_for(&self) -> usize {
+        let pairs_of = |index: usize| (0..self.cards()[index].queue_pairs()).map(move |pair| (index, pair));
+        let rings = (0..self.cards().len()).flat_map(pairs_of);
+        let taken = rings.filter(|&(index, pair)| !self.is_held_back(index, pair));
+        taken
+            .map(|(index, pair)| usize::from(self.cards()[index].transmit_ring(pair).kicked_for()))
+            .sum()
+    }
+
+    /// Takes nothing more from any guest, whatever it may kick for: by now, it has.
+    fn leave_the_rest(&mut self) {
+        for index in 0..self.cards().len() {
+            let card = self.card(index);
+            for pair in 0..card.queue_pairs() {
+                card.transmit_ring_mut(pair).leave_the_rest();
             }
         }
     }

@@ -52,6 +52,15 @@ impl DriverRing {
         }
     }
 
+    /// A kick eventfd that does not block, the ring's from now on.
+    #[cfg(test)]
+    pub(super) fn kick(&self) -> OwnedFd {
+        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        let ours = kick.try_clone().expect("a second descriptor");
+        self.vring.set_kick(Some(File::from(ours)));
+        kick
+    }
+
     pub(super) fn descriptor(&self, memory: &GuestMemoryMmap, index: u16, len: usize, flags: u16) {
         let addr = self.buffers + u64::from(index) * BUFFER as u64;
         let at = self.base + DESCRIPTORS + 16 * u64::from(index);

@@ -3,6 +3,7 @@
 
 mod captures;
 mod card;
+mod draining;
 mod faults;
 mod host_record;
 mod hostile_driver;

@@ -9,9 +9,9 @@ use super::multicast::count;
 use crate::dataplane::WAIT_NS_MAX;
 use crate::dataplane::rig::{ALL_FEATURES, RING, Rig, multicast_frame};
 
-const GROUP: u16 = RELIABLE_GROUP_MIN + 7;
+pub(super) const GROUP: u16 = RELIABLE_GROUP_MIN + 7;
 
-fn group_of(guests: usize) -> Rig {
+pub(super) fn group_of(guests: usize) -> Rig {
     group_with(guests, DEAD_NS)
 }
 
@@ -31,7 +31,7 @@ fn group_with(guests: usize, member_timeout_ns: u64) -> Rig {
 }
 
 /// A packet of `guest` for the member of rank `to`.
-fn unicast_frame(guest: u8, to: u8) -> Vec<u8> {
+pub(super) fn unicast_frame(guest: u8, to: u8) -> Vec<u8> {
     let mut frame = multicast_frame(guest, GROUP, 60, 0);
     let tag = Tag {
         flags: FLAG_UNICAST | FLAG_REPORT,
@@ -53,7 +53,7 @@ fn tags(rig: &mut Rig, guest: usize) -> Vec<(Kind, u8, u32)> {
     packets.iter().map(tag).collect()
 }
 
-fn numbers(rig: &mut Rig, guest: usize) -> Vec<u32> {
+pub(super) fn numbers(rig: &mut Rig, guest: usize) -> Vec<u32> {
     let tags = tags(rig, guest);
     tags.iter().filter(|tag| tag.0 == Kind::Data).map(|tag| tag.2).collect()
 }

@@ -142,6 +142,10 @@ impl SessionDevice for TestDevice {
         });
     }
 
+    fn connection_ends(&self) {
+        self.note("ends");
+    }
+
     fn connection_closed(&self) {
         self.note("closed");
     }
