@@ -7,6 +7,7 @@ mod boundary;
 mod data;
 mod descriptors;
 mod processes;
+mod rights;
 mod sockets;
 mod spawns;
 mod stdio;

@@ -63,6 +63,11 @@ impl Connection {
         }
     }
 
+    /// Whether bytes of the peer find no reader, and the program sends none either: TCP resets a connection then when some come.
+    pub(crate) const fn is_of_no_use(&self) -> bool {
+        self.is_deaf && self.is_shut && !self.is_over
+    }
+
     /// Returns what calls on it would do. `unread`: bytes wait to be read; `has_room`: there is room to send.
     #[inline]
     pub(crate) const fn readiness(&self, unread: bool, has_room: bool) -> Readiness {
@@ -71,7 +76,7 @@ impl Connection {
             readable: unread || self.is_over || failed || self.is_deaf,
             writable: self.is_ended || failed || self.is_shut || has_room,
             finished: self.is_over || self.is_deaf,
-            hung_up: self.is_ended || self.is_over && self.is_shut,
+            hung_up: self.is_ended || (self.is_over || self.is_deaf) && self.is_shut,
             failed,
         }
     }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     errno::Errno,
-    own_fds,
+    keeper, own_fds,
     stream::Stream,
     system,
     table::{self, Entry},
@@ -36,6 +36,13 @@ pub fn copied(fd: RawFd, copy: RawFd) {
     if copy >= 0 {
         let entry = table::get(fd).filter(|entry| !matches!(entry, Entry::Plain(_)));
         drop(table::replace(copy, entry));
+        if copy <= 2
+            && fd > 2
+            && let Some(stream) = table::stream(copy)
+        {
+            // The C library reads and writes its standard streams by itself, as a program does that is started next.
+            keeper::pass(&stream);
+        }
     }
 }
 
@@ -67,6 +74,10 @@ pub fn controlled(fd: RawFd, command: c_int, argument: c_ulong, result: c_int) {
             if let Some(Entry::Stream(stream)) = table::get(fd) {
                 let waits_not = argument as c_int & libc::O_NONBLOCK != 0;
                 stream.nonblocking.store(waits_not, Ordering::Relaxed);
+                if argument as c_int & libc::O_ASYNC != 0 {
+                    // The kernel sends a signal when the descriptor shows news.
+                    let _ = stream.reflect();
+                }
             }
         }
         _ => {}

@@ -7,7 +7,7 @@
 //! - [`connect`] and [`listener`] make connections; [`stream::Stream`] is one, behind a descriptor of the program.
 //! - [`calls`], [`options`], [`polls`] and [`epoll_set`] are what programs do with them.
 //! - [`table`] and [`descriptors`] say what is behind a descriptor; [`processes`], [`exec`], [`keeper`] and [`finisher`] what becomes of
-//!   it when a program forks, starts another one, passes it on, or ends.
+//!   it when a program forks, starts another one, passes it on, or ends, and [`rights`] when it becomes another user.
 
 mod address;
 mod background;
@@ -37,6 +37,7 @@ mod port;
 pub mod processes;
 mod report;
 mod reserve;
+pub mod rights;
 mod settings;
 mod signals;
 mod sleepers;

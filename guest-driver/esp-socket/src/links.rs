@@ -89,6 +89,11 @@ impl Link {
         }
     }
 
+    /// Whether this process can connect to the authority as it is now, with the rights that it has left.
+    pub(crate) fn can_be_reached(&self) -> bool {
+        matches!(Session::connect_to_running(&self.interface), Ok(Some(_)))
+    }
+
     /// Returns the interface's host, which is made at the first connection.
     pub(crate) fn host(&self) -> Result<Arc<Host>, OmxdError> {
         if let Some(host) = self.host.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {

@@ -23,7 +23,7 @@ use crate::{
     links::{self, Alive, Link},
     own_fds,
     reserve::Reserved,
-    system,
+    rights, system,
     table::{self, Entry},
 };
 
@@ -112,6 +112,7 @@ pub fn announce(fd: RawFd) {
     }
     table::replace(fd, Some(Entry::Listener(listener)));
     crate::set_in_use();
+    rights::share();
     watch();
 }
 
@@ -159,7 +160,8 @@ fn look_after() {
         return;
     }
     for link in links::present() {
-        if link.is_alive() == Alive::Again {
+        // Whoever was cut off from the authority stays so, and could not take up what is announced.
+        if link.is_alive() == Alive::Again && !rights::are_missing() {
             for (_, listener) in &listeners {
                 listener.register(&link);
             }

@@ -20,7 +20,7 @@ use crate::{
     counters::{self, Count},
     finisher,
     host::{Host, now},
-    links,
+    links, rights,
     state::State,
     stream::Stream,
     table::{self, Entry},
@@ -101,6 +101,7 @@ fn streams(is_wanted: impl Fn(&Stream) -> bool) -> Vec<Arc<Stream>> {
 
 /// Prepares a fork: nothing of the library is in the middle of a change meanwhile.
 pub fn before_fork() {
+    rights::before_fork();
     let streams = streams(|_| true);
     let undecided: Vec<_> = streams
         .iter()

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use esp::{ConnectionId, Engine, Event};
+use esp::{ConnectionId, Engine, Event, Reason};
 use ether::Time;
 use weft_authority::esp::BLOCK_PORTS;
 
@@ -83,6 +83,12 @@ impl State {
             Event::Incoming { .. } => return,
         };
         self.connection(id).take(event);
+        if matches!(event, Event::Readable(_)) && self.connection(id).is_of_no_use() {
+            // The peer would wait for room for ever.
+            let _ = self.engine.abort(id);
+            let reason = Reason::Reset;
+            self.connection(id).take(Event::Closed { id, reason });
+        }
         self.show(id, more);
     }
 

@@ -252,6 +252,33 @@ static void on_pipe(int signal) {
     pipe_signals++;
 }
 
+static void shut_both(void) {
+    int fd = joined();
+    char bytes[16] = {0};
+    struct sockaddr_in at;
+    socklen_t len = sizeof at;
+    if (is_server) {
+        R(shutdown(fd, SHUT_RDWR));
+        R(events_now(fd, ALL_EVENTS));
+        meet();
+        await_events(fd, POLLERR);
+        R(events_now(fd, ALL_EVENTS));
+        R(recv(fd, bytes, 4, 0));
+        R(recv(fd, bytes, 4, 0));
+        R(getpeername(fd, (void *)&at, &len));
+    } else {
+        meet();
+        await_events(fd, POLLRDHUP);
+        R(send(fd, "for nobody", 10, 0));
+        await_events(fd, POLLHUP);
+        R(events_now(fd, ALL_EVENTS));
+        R(send(fd, "more", 4, MSG_NOSIGNAL));
+        R(recv(fd, bytes, 4, 0));
+    }
+    meet();
+    R(close(fd));
+}
+
 static void peer_closes(void) {
     int fd = joined();
     char bytes[16] = {0};
@@ -945,6 +972,67 @@ static void interruptions(void) {
     close(fd);
 }
 
+static void signals_of_news(void) {
+    int fd = joined();
+    char bytes[16];
+    if (is_server) {
+        sigset_t news;
+        sigemptyset(&news);
+        sigaddset(&news, SIGIO);
+        sigprocmask(SIG_BLOCK, &news, NULL);
+        R(fcntl(fd, F_SETOWN, getpid()));
+        R(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC));
+        R((fcntl(fd, F_GETFL) & O_ASYNC) != 0);
+        meet();
+        R(sigtimedwait(&news, NULL, &(struct timespec){.tv_sec = 10}) == SIGIO);
+        R(recv(fd, bytes, 4, 0));
+        R(fcntl(fd, F_SETFL, 0));
+        signal(SIGIO, SIG_IGN);
+        sigprocmask(SIG_UNBLOCK, &news, NULL);
+        signal(SIGIO, SIG_DFL);
+        meet();
+    } else {
+        meet();
+        R(send(fd, "data", 4, 0));
+        meet();
+    }
+    close(fd);
+}
+
+/* As programs do that an inetd starts, but without starting any. */
+static void standard_streams(void) {
+    int fd = joined();
+    if (is_server) {
+        pid_t child = fork();
+        if (child == 0) {
+            char line[100];
+            dup2(fd, 0);
+            dup2(fd, 1);
+            close(fd);
+            clearerr(stdin);
+            while (fgets(line, sizeof line, stdin)) {
+                printf("heard %s", line);
+                fflush(stdout);
+            }
+            exit(0);
+        }
+        R(close(fd));
+        int status = -1;
+        waitpid(child, &status, 0);
+        R(status);
+        meet();
+    } else {
+        char bytes[100] = {0};
+        R(send(fd, "a line\n", 7, 0));
+        R(recv(fd, bytes, 13, MSG_WAITALL));
+        R(memcmp(bytes, "heard a line\n", 13));
+        R(shutdown(fd, SHUT_WR));
+        R(recv(fd, bytes, 1, 0));
+        meet();
+        close(fd);
+    }
+}
+
 static int shared_fd;
 static void *closer(void *nothing) {
     (void)nothing;
@@ -998,6 +1086,7 @@ static const struct {
     {"options", options},     {"names", names},         {"connects", connects},       {"waits", waits},
     {"edges", edges},         {"early_sets", early_sets}, {"copies", copies},         {"files", files},
     {"vectors", vectors},     {"streams", streams},     {"forks", forks},             {"execs", execs},
+    {"shut_both", shut_both}, {"signals_of_news", signals_of_news}, {"standard_streams", standard_streams},
     {"passes", passes},       {"interruptions", interruptions}, {"other_thread", other_thread}, {"half_closed", half_closed},
 };
 

@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     io::{Read, Write},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Output, Stdio},
     sync::OnceLock,
@@ -281,6 +282,11 @@ impl Hosts {
     /// A folder for files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Lets all users read its files.
+    pub fn open_to_all(&self) {
+        fs::set_permissions(self.dir(), fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     /// A command at a host, to which the program is to be added.

@@ -1,5 +1,6 @@
 //! Programs as they are under `esp-run`, between two network namespaces.
 
+mod cost;
 mod crowds;
 mod differential;
 mod endings;

@@ -86,9 +86,11 @@ fn m_hr2_curl_fetches_from_nginx_whose_workers_are_forked_over_esp() {
         |hosts| {
             let large = file(hosts, "large", 1 << 20);
             file(hosts, "small", 100);
+            // Debian's workers become this user, who is not of the group that may use the authority.
+            hosts.open_to_all();
             let dir = hosts.dir().display().to_string();
             let settings = format!(
-                "worker_processes 2; daemon off; user root; pid {dir}/pid; error_log {dir}/errors; events {{}} \
+                "worker_processes 2; daemon off; user www-data; pid {dir}/pid; error_log {dir}/errors; events {{}} \
              http {{ access_log off; client_body_temp_path {dir}/body; server {{ listen 8080; root {dir}; }} }}"
             );
             fs::write(hosts.dir().join("nginx.conf"), settings).unwrap();

@@ -4,12 +4,13 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
+    time::Instant,
 };
 
 use crate::{
     between_hosts,
     faults::TALK,
-    hosts::{AS_NOBODY, Host, Hosts, Left, Right, Running, library},
+    hosts::{AS_NOBODY, Host, Hosts, LIMIT, Left, Right, Running, library},
 };
 
 /// Debian's, which everybody can start.
@@ -24,7 +25,7 @@ struct Open {
 
 impl Open {
     fn new(hosts: Hosts) -> Self {
-        fs::set_permissions(hosts.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+        hosts.open_to_all();
         let copy = |from: &std::path::Path| {
             let to = hosts.dir().join(from.file_name().unwrap());
             fs::copy(from, &to).unwrap();
@@ -103,4 +104,82 @@ fn m_hr2_ordinary_users_connect_and_listen_by_esp() {
         assert_eq!(client.text(), "connected\nsame\nsame\n");
         assert_eq!(tcp.take(), 0);
     });
+}
+
+/// Listens, forks and becomes a user who may not use the authority, in the order that its first argument says; answers connections.
+const WORK: &str = "
+import ctypes, os, signal, socket, sys
+def become_nobody():
+    os.setgroups([])
+    os.setgid(65533)
+    os.setuid(65533)
+one = socket.socket()
+one.bind(('0.0.0.0', int(sys.argv[2])))
+one.listen()
+if sys.argv[1] == 'user-first':
+    become_nobody()
+if os.fork():
+    os.wait()
+    sys.exit()
+if sys.argv[1] == 'fork-first':
+    become_nobody()
+# PR_SET_PDEATHSIG: it ends with its parent.
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+while True:
+    other = one.accept()[0]
+    other.sendall(other.recv(100))
+    other.close()
+";
+
+/// Connects, and wants its words back.
+const ASK: &str = "
+import socket, sys
+one = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+one.sendall(b'words')
+print(one.recv(5, socket.MSG_WAITALL) == b'words')
+";
+
+/// Starts a server of [`WORK`] at the right host and asks it from the left one; whether that went by TCP.
+fn asks_by_tcp(hosts: &Hosts, port: &str) -> bool {
+    let mut tcp = hosts.count_tcp();
+    assert_eq!(
+        hosts.must_esp(Left, &["python3", "-c", ASK, Right.ip(), port]),
+        "True\n"
+    );
+    tcp.take() > 0
+}
+
+#[test]
+fn m_hr2_workers_that_become_another_user_are_reached_by_esp_and_by_tcp_after_a_new_authority() {
+    between_hosts(
+        "users::m_hr2_workers_that_become_another_user_are_reached_by_esp_and_by_tcp_after_a_new_authority",
+        |mut hosts| {
+            let _server = hosts.serve(Right, 7013, &["python3", "-c", WORK, "fork-first", "7013"]);
+            assert!(!asks_by_tcp(&hosts, "7013"));
+            // The parent could have its listener announced again, but the child could take nothing up.
+            let _other = hosts.serve(Right, 7014, &["python3", TALK, "serve", "7014"]);
+            hosts.kill_daemon(Right);
+            hosts.start_daemon(Right);
+            let begin = Instant::now();
+            while asks_by_tcp(&hosts, "7014") {
+                assert!(begin.elapsed() < LIMIT, "no listener is registered again");
+            }
+            for _ in 0..3 {
+                assert!(asks_by_tcp(&hosts, "7013"));
+            }
+        },
+    );
+}
+
+#[test]
+fn m_hr2_children_of_a_program_that_became_another_user_are_reached_by_tcp() {
+    between_hosts(
+        "users::m_hr2_children_of_a_program_that_became_another_user_are_reached_by_tcp",
+        |hosts| {
+            let _server = hosts.serve(Right, 7015, &["python3", "-c", WORK, "user-first", "7015"]);
+            for _ in 0..3 {
+                assert!(asks_by_tcp(&hosts, "7015"));
+            }
+        },
+    );
 }

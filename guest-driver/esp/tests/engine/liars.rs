@@ -14,7 +14,7 @@ use super::{
 const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 9, 9]);
 
 /// A frame for a host, as if from `source`.
-fn forge(world: &World, to: usize, source: MacAddr, header: &Header, body: &Body<'_>) -> Vec<u8> {
+pub fn forge(world: &World, to: usize, source: MacAddr, header: &Header, body: &Body<'_>) -> Vec<u8> {
     let path = Path {
         destination: world.hosts[to].engine.config().mac,
         source,
@@ -26,10 +26,10 @@ fn forge(world: &World, to: usize, source: MacAddr, header: &Header, body: &Body
     frame
 }
 
-/// The last header that host 0 has sent to host 1: what a liar knows.
-fn header_of(world: &World) -> Header {
+/// The last header that a host has sent to the other one: what a liar knows.
+pub fn header_of(world: &World, host: usize) -> Header {
     let trace = world.trace.as_ref().unwrap();
-    let (_, frame) = trace.iter().rev().find(|(from, _)| *from == 0).unwrap();
+    let (_, frame) = trace.iter().rev().find(|(from, _)| *from == host).unwrap();
     let parsed = Frame::parse(frame, EtherType::ESP).unwrap();
     Header {
         push: false,
@@ -53,7 +53,7 @@ fn conversation(seed: u64) -> (World, [esp::ConnectionId; 2]) {
 #[track_caller]
 fn lie(source: MacAddr, counter: Counter, make: impl Fn(Header) -> (Header, Body<'static>)) {
     let (mut world, ids) = conversation(3);
-    let (header, body) = make(header_of(&world));
+    let (header, body) = make(header_of(&world, 0));
     let frame = forge(&world, 1, source, &header, &body);
     let before = world.hosts[1].engine.counters().of(counter);
     let now = world.now;
@@ -225,7 +225,7 @@ fn m_hr2_a_moved_of_another_connection_of_the_same_peer_does_not_take_its_port()
     let header = Header {
         source_port: port,
         window: Some(9),
-        ..header_of(&world)
+        ..header_of(&world, 0)
     };
     let body = Body::Moved(Moved {
         old_port: 5_000,

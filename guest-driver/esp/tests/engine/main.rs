@@ -1,6 +1,7 @@
 //! Engines in virtual time, over a network that loses, repeats and reorders.
 
 mod basics;
+mod blocks;
 mod faults;
 mod liars;
 mod limits;
