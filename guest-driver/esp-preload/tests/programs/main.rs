@@ -7,6 +7,7 @@ mod faults;
 mod floods;
 mod hosts;
 mod links;
+mod measured;
 mod mpi;
 mod mtu;
 mod named;
