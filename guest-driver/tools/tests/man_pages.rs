@@ -139,6 +139,7 @@ fn the_programs_of_esp_have_a_man_page_with_what_their_help_says() {
         "--spin-us US",
         "ESP_FALLBACK=never",
         "ESP_SPIN_US",
+        "ESP_STATISTICS",
         "PROGRAM",
     ] {
         assert!(

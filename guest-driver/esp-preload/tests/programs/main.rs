@@ -14,6 +14,7 @@ mod named;
 mod real;
 mod shown;
 mod spawn;
+mod started;
 mod users;
 
 use weft_guest_driver_testkit::in_private_network_as_root;
