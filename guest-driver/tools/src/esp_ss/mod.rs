@@ -86,18 +86,28 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
     }
     connections.sort_by_key(Connection::key);
-    print_line(&if arguments.json {
+    let text = if arguments.json {
         json!({ "connections": connections, "listeners": listeners, "omitted": omitted }).to_string()
     } else {
         table::text(&listeners, &connections, omitted, !arguments.no_header)
-    })?;
+    };
+    // Without names of columns and without sockets there is not even an empty line, which a script would count.
+    if !text.is_empty() {
+        print_line(&text)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Connects to all authorities with ESP, or to that of one interface.
 fn sessions(interface: Option<&str>) -> anyhow::Result<Vec<(String, Session)>> {
     let interfaces = match interface {
-        Some(name) => vec![Interface::find(name)?],
+        Some(name) => {
+            let interface = Interface::find(name)?;
+            if let Some(sentence) = omxd::why_no_esp(&interface) {
+                bail!(sentence);
+            }
+            vec![interface]
+        }
         None => Interface::list().context("cannot list the interfaces of this host")?,
     };
     let mut sessions = Vec::new();
