@@ -37,8 +37,7 @@ fn authority(before: &[&str], interface: &str) -> Ended {
 
 /// The Ethernet address of an interface.
 fn mac_of(interface: &str) -> String {
-    let address = std::fs::read_to_string(format!("/sys/class/net/{interface}/address"));
-    address.unwrap().trim_end().to_owned()
+    netif::Interface::find(interface).unwrap().mac.to_string()
 }
 
 fn ping(arguments: &[&str]) -> Output {
