@@ -4,9 +4,6 @@ use std::net::SocketAddr;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// Port of a server that was not told another one.
-pub const PORT: u16 = 7200;
-
 /// Most bytes of a message.
 pub const SIZE_MAX: i64 = 16 << 20;
 

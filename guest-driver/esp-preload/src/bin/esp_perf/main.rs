@@ -15,7 +15,10 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use serde_json::json;
 
-use arguments::{Arguments, Kind, Measurement, PORT, Role, SIZE_MAX};
+use arguments::{Arguments, Kind, Measurement, Role, SIZE_MAX};
+
+/// Port of a server that was not told another one.
+const PORT: u16 = 7200;
 
 /// The pause that lets the other side fall asleep.
 const PAUSE: Duration = Duration::from_millis(2);
