@@ -1,4 +1,4 @@
-//! The variables of the environment that set something, looked at before a program starts: the library in it could tell nobody of a
+//! The variables of the environment that set something, looked at before a program starts: the library in it has no place to tell of a
 //! mistake.
 
 use std::{env, ffi::OsString, fs::OpenOptions, path, process::Command};

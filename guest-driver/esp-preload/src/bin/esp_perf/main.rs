@@ -68,7 +68,7 @@ fn print_line(line: &str) -> Result<()> {
     }
 }
 
-/// Says what is wrong, with `json` also to whoever reads the output. Where either is closed nobody wants to hear it.
+/// Says what is wrong, with `json` also on standard output. A stream that is closed loses the sentence, and nothing else happens.
 fn say(error: &anyhow::Error, json: bool) {
     let sentence = format!("{error:#}");
     let _ = writeln!(io::stderr(), "esp_perf: {sentence}");
