@@ -10,8 +10,17 @@ use clap::Parser;
 /// a program that root runs starts its own, and an ordinary user is served by one that was set up (`systemctl start omxd@eth1`) if it is
 /// of the group that omxd serves. Everything else goes by TCP as ever: connections within a host, to hosts without ESP, to programs
 /// that were not started with esp-run, and those of static and set-user-ID programs, into which nothing can be loaded.
+///
+/// With ESP_STATISTICS=- in the environment each process says at its end on standard error how many connections it had by ESP, and how
+/// many it left to TCP; with ESP_STATISTICS=FILE it adds that line to a file.
+///
+/// The exit status is the program's, and as env's 127 if there is no such program, 126 if it cannot be started, 125 for another failure.
 #[derive(Parser)]
-#[command(name = "esp-run", version)]
+#[command(
+    name = "esp-run",
+    version,
+    override_usage = "esp-run [OPTIONS] PROGRAM [ARGUMENT]..."
+)]
 pub struct Arguments {
     /// Fail connections that ESP cannot make, instead of making them by TCP.
     ///

@@ -2,18 +2,24 @@
 //! where each byte costs boot time, both are one.
 
 mod arguments;
+mod environment;
 #[path = "bin/esp_perf/main.rs"]
 mod perf;
 
 use std::{
     env,
-    os::unix::process::CommandExt,
+    error::Error,
+    ffi::OsStr,
+    fmt,
+    fs::File,
+    io::{self, Read},
+    os::unix::{ffi::OsStrExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
 use anyhow::{Context, Result, bail};
-use clap::Parser;
+use clap::{CommandFactory, Parser, error::ErrorKind};
 use esp_socket::{finisher, keeper, starter};
 
 use arguments::Arguments;
@@ -35,6 +41,31 @@ fn library(own: &Path) -> Result<PathBuf> {
         .with_context(|| format!("{LIBRARY} is not beside {}", own.display()))
 }
 
+/// Refuses what the loader would leave out with a line of its own, after which the program would use TCP all the same.
+fn check_library(library: &Path) -> Result<()> {
+    let mut start = [0; 4];
+    let read = File::open(library).and_then(|mut file| file.read_exact(&mut start));
+    if read.is_err() || start != *b"\x7fELF" {
+        bail!("{} is no shared library", library.display());
+    }
+    let path = library.as_os_str().as_bytes();
+    if path.iter().any(|byte| b" \t\n:".contains(byte)) {
+        bail!(
+            "the loader takes no library whose path has a blank or a colon, as {} has: `--library` names one elsewhere",
+            library.display()
+        );
+    }
+    Ok(())
+}
+
+/// Ends this program if the name of the one to start is an option that this one does not have.
+fn refuse_unknown_option(program: &OsStr) {
+    if program.as_bytes().starts_with(b"-") {
+        let sentence = format!("there is no option '{}'", program.display());
+        Arguments::command().error(ErrorKind::UnknownArgument, sentence).exit();
+    }
+}
+
 fn run(arguments: Arguments) -> Result<()> {
     if let Some(interface) = arguments.keep_connection {
         return keeper::run(&interface).map_err(|error| anyhow::anyhow!("{error}"));
@@ -45,6 +76,10 @@ fn run(arguments: Arguments) -> Result<()> {
     if let Some(interface) = arguments.start_authority {
         return starter::run(&interface).map_err(|error| anyhow::anyhow!("{error}"));
     }
+    let [program, rest @ ..] = arguments.program.as_slice() else {
+        bail!("no program is named");
+    };
+    refuse_unknown_option(program);
     let own = env::current_exe().context("this program's own file is not known")?;
     let library = match arguments.library {
         Some(library) => library,
@@ -53,15 +88,14 @@ fn run(arguments: Arguments) -> Result<()> {
     let library = library
         .canonicalize()
         .with_context(|| format!("no {}", library.display()))?;
+    check_library(&library)?;
     let mut preload = library.into_os_string();
     if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(":");
         preload.push(others);
     }
-    let [program, rest @ ..] = arguments.program.as_slice() else {
-        bail!("no program is named");
-    };
     let mut command = Command::new(program);
+    environment::prepare(&mut command)?;
     command
         .args(rest)
         .env("LD_PRELOAD", preload)
@@ -73,8 +107,20 @@ fn run(arguments: Arguments) -> Result<()> {
         command.env("ESP_SPIN_US", us.to_string());
     }
     let error = command.exec();
-    Err(error).with_context(|| format!("{} cannot be started", program.display()))
+    Err(NotStarted(error)).with_context(|| format!("{} cannot be started", program.display()))
 }
+
+/// Why the program was not started.
+#[derive(Debug)]
+struct NotStarted(io::Error);
+
+impl fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for NotStarted {}
 
 fn main() -> ExitCode {
     let called = env::args_os().next().unwrap_or_default();
@@ -85,8 +131,17 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("esp-run: {error:#}");
-            // As `env(1)`: the program could not be started.
-            ExitCode::from(127)
+            ExitCode::from(exit_code(&error))
         }
+    }
+}
+
+/// The exit code when a program does not run, as `env(1)` has it: 127 where there is none, 126 where it cannot be started, and 125 for
+/// everything before.
+fn exit_code(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<NotStarted>() {
+        Some(NotStarted(error)) if error.kind() == io::ErrorKind::NotFound => 127,
+        Some(_) => 126,
+        None => 125,
     }
 }

@@ -50,8 +50,13 @@ fn of_kernel(result: libc::c_long) -> Result<isize, Errno> {
 #[unsafe(no_mangle)]
 extern "C" fn esp_socket(family: c_int) -> c_int {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    // SAFETY: a plain call.
-    guarded(|| of_kernel(unsafe { libc::syscall(libc::SYS_socket, family, kind, 0) })) as c_int
+    guarded(|| {
+        if ![libc::AF_INET, libc::AF_INET6].contains(&family) {
+            return Err(Errno(libc::EAFNOSUPPORT));
+        }
+        // SAFETY: a plain call.
+        of_kernel(unsafe { libc::syscall(libc::SYS_socket, family, kind, 0) })
+    }) as c_int
 }
 
 /// Gives a socket an address of this host.
@@ -92,11 +97,9 @@ unsafe extern "C" fn esp_accept(fd: c_int, from: *mut sockaddr, len: *mut sockle
 #[unsafe(no_mangle)]
 unsafe extern "C" fn esp_connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     guarded(|| {
-        if to.is_null() || (len as usize) < size_of::<u16>() {
-            return Err(Errno(libc::EINVAL));
-        }
+        let has_family = !to.is_null() && len as usize >= size_of::<u16>();
         // SAFETY: the length was checked.
-        if unsafe { to.cast::<u16>().read_unaligned() } == AF_ENET {
+        if has_family && unsafe { to.cast::<u16>().read_unaligned() } == AF_ENET {
             if (len as usize) < size_of::<EspAddress>() {
                 return Err(Errno(libc::EINVAL));
             }

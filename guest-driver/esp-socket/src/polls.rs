@@ -9,6 +9,7 @@ use crate::{
     errno::Errno,
     host::{Host, now},
     mirror::Readiness,
+    own_fds::FDS_MAX,
     spin::{self, Spin},
     stream::Stream,
     system, table,
@@ -31,7 +32,8 @@ pub unsafe fn limit_of(limit: *const timespec) -> Result<Option<u64>, Errno> {
 /// # Safety
 /// `fds` points to `count` of them or is null.
 pub unsafe fn concerns(fds: *const pollfd, count: nfds_t) -> bool {
-    if !crate::is_in_use() || fds.is_null() {
+    // The kernel refuses more than there can be, before it looks at any.
+    if !crate::is_in_use() || fds.is_null() || count > FDS_MAX as nfds_t {
         return false;
     }
     // SAFETY: the caller's promise.

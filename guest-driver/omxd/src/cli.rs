@@ -38,7 +38,7 @@ pub struct Arguments {
     /// Run in the background, and exit some seconds after the last endpoint was closed.
     #[arg(long)]
     pub on_demand: bool,
-    /// Run in the background until stopped.
+    /// Run in the background until stopped. The command ends when the interface is served, or fails.
     #[arg(long, conflicts_with = "on_demand")]
     pub background: bool,
     /// Log file of an omxd in the background. Default: none.

@@ -24,4 +24,5 @@ mod stale_files;
 
 pub use cli::Arguments;
 pub use daemon::{Daemon, DaemonOptions};
+pub use esp::why_no_esp;
 pub use ether_type::OfEsp;

@@ -5,7 +5,7 @@
 use std::{
     env,
     fs::{File, OpenOptions},
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal, PipeReader, PipeWriter, Read, Write},
     os::{
         fd::AsFd,
         unix::net::{UnixDatagram, UnixStream},
@@ -44,25 +44,51 @@ pub fn main() -> ExitCode {
                 .from_env_lossy(),
         )
         .init();
+    let mut parent = None;
     if goes_away {
+        let (hears, tells) = match io::pipe() {
+            Ok(ends) => ends,
+            Err(error) => return failed(true, &format!("cannot make a pipe: {error}")),
+        };
         // Before any thread exists: the child is a copy of this one.
         // SAFETY: this process has one thread; parent and child go on with everything intact.
         match unsafe { libc::fork() } {
             0 => {
                 // SAFETY: no pointers; a session of its own, so that signals to the program's terminal do not reach it.
                 unsafe { libc::setsid() };
+                parent = Some(tells);
             }
             -1 => return failed(true, &format!("cannot make a process: {}", io::Error::last_os_error())),
-            _ => return ExitCode::SUCCESS,
+            _ => {
+                drop(tells);
+                return as_told(hears);
+            }
         }
     }
-    match serve(arguments) {
+    match serve(arguments, &mut parent) {
         Ok(()) => ExitCode::SUCCESS,
         Err(OmxdError::AlreadyRunning { .. } | OmxdError::SetUpIsAway { .. }) if goes_away => {
             say("busy");
+            tell(parent);
             ExitCode::SUCCESS
         }
         Err(error) => failed(goes_away, &error.to_string()),
+    }
+}
+
+/// Waits until the process in the background serves, so that the next command finds it; a byte says so. If it ends before, this one fails.
+fn as_told(mut child: PipeReader) -> ExitCode {
+    match child.read_exact(&mut [0]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Lets the process that was started end with success.
+fn tell(parent: Option<PipeWriter>) {
+    if let Some(mut parent) = parent {
+        // It may have been killed.
+        let _ = parent.write_all(&[1]);
     }
 }
 
@@ -90,7 +116,7 @@ fn boards() -> Result<(Settings, Vec<NumberedInterface>), OmxdError> {
     Ok((settings, interfaces))
 }
 
-fn serve(arguments: Arguments) -> Result<(), OmxdError> {
+fn serve(arguments: Arguments, parent: &mut Option<PipeWriter>) -> Result<(), OmxdError> {
     let io = |what| move |source| OmxdError::Io { what, source };
     let (stop, signalled) = UnixStream::pair().map_err(io("open a socket"))?;
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -133,6 +159,7 @@ fn serve(arguments: Arguments) -> Result<(), OmxdError> {
     if arguments.on_demand || arguments.background {
         say("ready");
         close_standard_streams(log.as_ref());
+        tell(parent.take());
     }
     notify_service_manager();
     daemon.run(stop.as_fd())

@@ -35,6 +35,11 @@ fn authority(before: &[&str], interface: &str) -> Ended {
     Ended(Command::new(words[0]).args(&words[1..]).spawn().unwrap())
 }
 
+/// The Ethernet address of an interface.
+fn mac_of(interface: &str) -> String {
+    netif::Interface::find(interface).unwrap().mac.to_string()
+}
+
 fn ping(arguments: &[&str]) -> Output {
     Command::new(PING).args(arguments).output().unwrap()
 }
@@ -161,6 +166,11 @@ fn esp_ping_ends_as_ping_ends() {
             (&["192.0.2.1"], "on no Ethernet of this host"),
             (&["no.such.host.invalid"], "no host that is known here"),
             (&["-I", "nosuch0", "10.7.0.2"], "no network interface named"),
+            (&["-I", "lo", "10.7.0.2"], "lo is the loopback interface"),
+            (&["-I", &hosts.near, "192.0.2.1"], "is not on the Ethernet of "),
+            (&["ff:ff:ff:ff:ff:ff"], "not the address of one host"),
+            (&["00:00:00:00:00:00"], "not the address of one host"),
+            (&["-I", &hosts.near, &mac_of(&hosts.near)], "this host itself"),
         ] {
             let output = ping(arguments);
             assert_eq!(output.status.code(), Some(2), "{output:?}");

@@ -358,6 +358,32 @@ fn omxoed_reads_the_settings_that_omx_init_and_systemd_read() {
 }
 
 #[test]
+fn an_omxd_in_the_background_serves_when_its_command_ends_and_the_command_fails_if_it_does_not() {
+    let test = "an_omxd_in_the_background_serves_when_its_command_ends_and_the_command_fails_if_it_does_not";
+    in_private_network(test, || {
+        let (host, veth) = (Host::new(), Veth::new(1500));
+        let started = |interface: &str| {
+            let mut command = host.command(&Path::new(INIT).with_file_name("omxd"), &veth.a);
+            let output = command.args(["--interface", interface, "--background"]).output();
+            let output = output.unwrap();
+            (
+                output.status.code(),
+                String::from_utf8_lossy(&output.stdout).into_owned(),
+            )
+        };
+        let (code, said) = started("nosuch0");
+        assert!(
+            code == Some(1) && said.starts_with("failed: there is no network interface named"),
+            "{code:?} {said}"
+        );
+        // The second one finds the first one.
+        assert_eq!(started(&veth.a), (Some(0), "ready\n".to_owned()));
+        assert_eq!(started(&veth.a), (Some(0), "busy\n".to_owned()));
+        host.well(INIT, &veth.a, &["kill"]);
+    });
+}
+
+#[test]
 fn an_empty_variable_of_omxd_counts_as_none() {
     in_private_network("an_empty_variable_of_omxd_counts_as_none", || {
         let (host, veth) = (Host::new(), Veth::new(1500));

@@ -139,6 +139,7 @@ fn the_programs_of_esp_have_a_man_page_with_what_their_help_says() {
         "--spin-us US",
         "ESP_FALLBACK=never",
         "ESP_SPIN_US",
+        "ESP_STATISTICS",
         "PROGRAM",
     ] {
         assert!(
@@ -150,6 +151,13 @@ fn the_programs_of_esp_have_a_man_page_with_what_their_help_says() {
         !run.contains("keep-connection"),
         "an option of the library's own: {run}"
     );
+    // The line that `whatis` and `apropos` show.
+    for program in ["esp-run", "esp_perf", "esp_ping", "esp_ss"] {
+        let page = page(&format!("{program}.1"));
+        let (_, after) = page.split_once(".SH NAME\n").unwrap();
+        let name = after.split_once("\n.SH").unwrap().0;
+        assert!(name.len() < 160 && name.lines().count() == 1, "{name}");
+    }
     assert!(page("esp_perf.1").contains("SYNOPSIS"));
     assert!(page("esp_perf-server.1").contains("SYNOPSIS"));
     let client = page("esp_perf-client.1");

@@ -8,12 +8,14 @@ mod faults;
 mod floods;
 mod hosts;
 mod links;
+mod measured;
 mod mpi;
 mod mtu;
 mod named;
 mod real;
 mod shown;
 mod spawn;
+mod started;
 mod users;
 
 use weft_guest_driver_testkit::in_private_network_as_root;

@@ -51,6 +51,8 @@ fn m_hr2_esp_ss_shows_both_ends_of_a_connection_with_its_queues_figures_and_prog
             &["ESTAB", " 192.0.2.2:7005 ", sent, &process, " rtt:", " lastrcv:"],
         );
         assert_eq!(text.lines().count(), 3, "{text}");
+        // Descriptors that the library has for itself are not the program's.
+        assert_eq!(text.matches(",fd=").count(), 1, "{text}");
         let process = format!("users:((\"python3\",pid={server},fd=");
         shown(
             &hosts,
@@ -88,6 +90,11 @@ fn m_hr2_esp_ss_shows_both_ends_of_a_connection_with_its_queues_figures_and_prog
                 );
                 thread::sleep(Duration::from_millis(20));
             }
+            assert_eq!(
+                shown(&hosts, host, &["-H"], &[]),
+                "",
+                "a script that counts lines counts none"
+            );
         }
     });
 }
@@ -120,5 +127,9 @@ fn m_hr2_esp_ss_shows_a_connection_that_no_program_has_accepted_and_says_when_th
             said.starts_with("esp_ss: no omxd serves") && said.lines().count() == 1,
             "{said}"
         );
+        let output = hosts.command(Right).arg(esp_ss()).args(["-I", "lo"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.starts_with("esp_ss: lo is the loopback interface"), "{said}");
     });
 }

@@ -1,6 +1,7 @@
 /* A pair of programs that ask for ESP by name: `named serve PORT`, `named connect ADDRESS PORT` by IP, and
  * `named connect MAC PORT INTERFACE` by Ethernet. */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <esp.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -39,9 +40,24 @@ static int serve(int port) {
     return 0;
 }
 
+/* Nonsense has the errno that it has for the kernel's sockets. */
+static void refuses(int fd) {
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    need(esp_poll(&one, (nfds_t)-1, 0) == -1 && errno == EINVAL, "too many descriptors");
+    need(esp_poll(NULL, 1, 0) == -1 && errno == EFAULT, "descriptors that are nowhere");
+    need(esp_connect(-1, NULL, 0) == -1 && errno == EBADF, "no descriptor");
+    need(esp_socket(AF_UNIX) == -1 && errno == EAFNOSUPPORT, "a family of another kind");
+    int other = esp_socket(AF_INET6);
+    need(other >= 0, "esp_socket");
+    need(esp_connect(other, NULL, sizeof(struct sockaddr_in6)) == -1 && errno == EFAULT, "an address that is nowhere");
+    need(esp_connect(other, NULL, 0) == -1 && errno == EINVAL, "no address");
+    need(esp_close(other) == 0, "esp_close");
+}
+
 static int talk(int fd) {
     char bytes[12];
     need(esp_is_esp(fd) == 1, "a connection by ESP");
+    refuses(fd);
     need(esp_send(fd, "0123456789ab", 12, 0) == 12, "esp_send");
     need(esp_recv(fd, bytes, 12, MSG_WAITALL) == 12, "esp_recv");
     need(memcmp(bytes, "0123456789ab", 12) == 0, "what came back");

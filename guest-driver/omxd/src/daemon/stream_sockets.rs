@@ -13,7 +13,7 @@ use weft_authority::{
 
 use super::{Daemon, DaemonOptions, requests::kept_command};
 use crate::{
-    esp::{Answered, Asking, Esp, why_not},
+    esp::{Answered, Asking, Esp, why_no_esp},
     owners::{self, Owned, Program},
 };
 
@@ -38,7 +38,7 @@ impl StreamSockets {
                 "ESP is off: {ether_type} is the EtherType of messages; `omxd --esp-ether-type` takes another"
             ));
         }
-        if let Some(sentence) = why_not(interface) {
+        if let Some(sentence) = why_no_esp(interface) {
             return Self::Off(sentence);
         }
         let program_of = |block| owners::read(table.private_file(), Owned::Block(block));

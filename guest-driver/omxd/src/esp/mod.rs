@@ -149,8 +149,9 @@ impl Random {
     }
 }
 
-/// Says why an interface can have no ESP.
-pub(crate) fn why_not(interface: &Interface) -> Option<String> {
+/// Says why an interface can have no ESP; `None`: it can.
+#[must_use]
+pub fn why_no_esp(interface: &Interface) -> Option<String> {
     let name = &interface.name;
     if interface.loopback {
         Some(format!(

@@ -21,8 +21,10 @@ use crate::{Stop, run::print_line};
 /// Exit code when no answer came, as `ping` has it.
 const UNANSWERED: u8 = 1;
 
-/// Sends EDP pings to a host and shows the answers, as ping does for IP. They go through omxd, so ordinary users of its group can use it.
-/// Ends with 0 if an answer came, 1 if none came, and 2 when something is wrong.
+/// Asks a host whether it speaks ESP, as ping asks whether it is there
+///
+/// EDP pings are sent, and the answers shown. They go through omxd, so ordinary users of its group can use it. Ends with 0 if an answer
+/// came, 1 if none came, and 2 when something is wrong.
 #[derive(Debug, Parser)]
 #[command(name = "esp_ping", version)]
 pub struct Arguments {

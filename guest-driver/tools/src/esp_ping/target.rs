@@ -35,8 +35,17 @@ impl Target {
     /// Finds a host by name, IP address or Ethernet address.
     pub(super) fn find(host: &str, interface: Option<&str>) -> anyhow::Result<Self> {
         let named = interface.map(Interface::find).transpose()?;
+        if let Some(sentence) = named.as_ref().and_then(omxd::why_no_esp) {
+            bail!(sentence);
+        }
         let (to, interface) = if let Ok(mac) = host.parse::<MacAddr>() {
+            if mac.is_multicast() || mac == MacAddr([0; 6]) {
+                bail!("{host} is not the address of one host");
+            }
             let interface = named.map_or_else(only_interface, Ok)?;
+            if mac == interface.mac {
+                bail!("{host} is this host itself, which no frame reaches over a wire");
+            }
             (EspTarget::Mac(mac.0), interface)
         } else {
             let (ip, interface) = by_ip(host, named)?;
@@ -92,5 +101,11 @@ fn by_ip(host: &str, named: Option<Interface>) -> anyhow::Result<(IpAddr, Interf
             return Ok((*ip, interface));
         }
     }
-    bail!("{first} is on no Ethernet of this host: EDP crosses no router")
+    match named {
+        Some(named) => bail!(
+            "{first} is not on the Ethernet of {}: EDP crosses no router",
+            named.name
+        ),
+        None => bail!("{first} is on no Ethernet of this host: EDP crosses no router"),
+    }
 }

@@ -22,13 +22,15 @@ use self::{
 };
 use crate::run::print_line;
 
-/// Shows the ESP connections of this host, of all users: state, queues, both ends, and a line of figures, as `ss -ti` shows those of
-/// TCP. Programs report theirs through omxd, a fifth of a second late at most (with thousands of connections, a second); connections that no program has accepted yet
-/// are omxd's. What is counted in the whole is shown by omx_counters, each counter with a sentence.
+/// Shows the ESP connections of this host, as `ss -ti` shows those of TCP
+///
+/// Shown are those of all users: state, queues, both ends, and a line of figures. Programs report theirs through omxd, a fifth of a second
+/// late at most (with thousands of connections, a second); connections that no program has accepted yet are omxd's. What is counted in the
+/// whole is shown by omx_counters, each counter with a sentence.
 ///
 /// The figures: round trip and its variation, its shortest, the retransmission time-out, lastsnd and lastrcv in milliseconds; mss: bytes of
-/// a packet; cwnd and peer_wnd: packets that may be in flight for the network and for the peer; retrans: time-outs in a row, and packets sent again since the
-/// beginning; segs: packets of every kind.
+/// a packet; cwnd and peer_wnd: packets that may be in flight for the network and for the peer; retrans: time-outs in a row, and packets
+/// sent again since the beginning; segs: packets of every kind.
 #[derive(Debug, Parser)]
 #[command(name = "esp_ss", version)]
 pub struct Arguments {
@@ -86,18 +88,28 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
     }
     connections.sort_by_key(Connection::key);
-    print_line(&if arguments.json {
+    let text = if arguments.json {
         json!({ "connections": connections, "listeners": listeners, "omitted": omitted }).to_string()
     } else {
         table::text(&listeners, &connections, omitted, !arguments.no_header)
-    })?;
+    };
+    // Without names of columns and without sockets there is not even an empty line, which a script would count.
+    if !text.is_empty() {
+        print_line(&text)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Connects to all authorities with ESP, or to that of one interface.
 fn sessions(interface: Option<&str>) -> anyhow::Result<Vec<(String, Session)>> {
     let interfaces = match interface {
-        Some(name) => vec![Interface::find(name)?],
+        Some(name) => {
+            let interface = Interface::find(name)?;
+            if let Some(sentence) = omxd::why_no_esp(&interface) {
+                bail!(sentence);
+            }
+            vec![interface]
+        }
         None => Interface::list().context("cannot list the interfaces of this host")?,
     };
     let mut sessions = Vec::new();

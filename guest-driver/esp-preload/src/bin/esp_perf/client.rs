@@ -1,38 +1,64 @@
 //! The side that measures.
 
 use std::{
-    io::{Read, Write},
-    net::TcpStream,
+    io::{self, Read, Write},
+    net::{Ipv6Addr, TcpStream},
     thread,
     time::Instant,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow};
+use serde_json::json;
 
-use super::{Head, Kind, Measurement, PAUSE, SIZE_MAX};
+use super::{Head, Kind, Measurement, PAUSE, PORT, print_line};
 
 pub(crate) fn run(measurement: &Measurement) -> Result<()> {
-    let Measurement { size, count, .. } = *measurement;
-    ensure!(size > 0 && size <= SIZE_MAX, "a message has 1 to {SIZE_MAX} bytes");
-    ensure!(count > 0, "there is nothing to measure without messages");
     let mut stream =
-        TcpStream::connect(&measurement.server).with_context(|| format!("cannot connect to {}", measurement.server))?;
+        connect(&measurement.server).with_context(|| format!("cannot connect to {}", measurement.server))?;
     stream.set_nodelay(true)?;
+    let report = measure(&mut stream, measurement).map_err(|error| explained(error, &measurement.server))?;
+    print_line(&report)
+}
+
+/// Connects to an address and port, or to an address alone.
+fn connect(server: &str) -> io::Result<TcpStream> {
+    let is_alone = !server.contains(':') || server.parse::<Ipv6Addr>().is_ok();
+    if is_alone {
+        TcpStream::connect((server, PORT))
+    } else {
+        TcpStream::connect(server)
+    }
+}
+
+/// What a measurement failed for, in a sentence with the server's name.
+fn explained(error: anyhow::Error, server: &str) -> anyhow::Error {
+    let kind = error.downcast_ref().map(io::Error::kind);
+    if kind == Some(io::ErrorKind::UnexpectedEof) {
+        return anyhow!("{server} closed the connection: it is no esp_perf, or it was ended");
+    }
+    error.context(format!("the connection to {server} broke"))
+}
+
+/// Measures, and returns what is to be said.
+fn measure(stream: &mut TcpStream, measurement: &Measurement) -> Result<String> {
+    let Measurement { test, size, count, .. } = *measurement;
     let head = Head {
-        kind: measurement.test,
+        kind: test,
         size,
         count,
     };
     stream.write_all(&head.to_bytes())?;
-    if measurement.test == Kind::Stream {
-        return measure_stream(&mut stream, measurement);
+    if test == Kind::Stream {
+        let rate = rate_of_stream(stream, measurement)?;
+        Ok(report_of_stream(measurement, rate))
+    } else {
+        let times = round_trips(stream, measurement)?;
+        Ok(report_of_times(measurement, times))
     }
-    let times = round_trips(&mut stream, measurement)?;
-    print_times(measurement, times);
-    Ok(())
 }
 
-fn measure_stream(stream: &mut TcpStream, measurement: &Measurement) -> Result<()> {
+/// Sends without a pause, and returns the megabits per second that arrived.
+fn rate_of_stream(stream: &mut TcpStream, measurement: &Measurement) -> Result<f64> {
     let bytes = vec![7; measurement.size as usize];
     let begin = Instant::now();
     for _ in 0..measurement.count {
@@ -41,16 +67,21 @@ fn measure_stream(stream: &mut TcpStream, measurement: &Measurement) -> Result<(
     stream.read_exact(&mut [0])?;
     let seconds = begin.elapsed().as_secs_f64();
     let sum = f64::from(measurement.size) * f64::from(measurement.count);
-    let rate = sum * 8.0 / seconds / 1e6;
+    Ok(sum * 8.0 / seconds / 1e6)
+}
+
+fn report_of_stream(measurement: &Measurement, rate: f64) -> String {
+    let Measurement { size, count, .. } = *measurement;
     if measurement.json {
-        println!(
-            r#"{{"test":"stream","size":{},"count":{},"mbit_per_s":{rate:.1}}}"#,
-            measurement.size, measurement.count
-        );
+        json!({ "test": "stream", "size": size, "count": count, "mbit_per_s": rounded(rate, 10.0) }).to_string()
     } else {
-        println!("stream, calls of {} bytes: {rate:.1} Mbit/s", measurement.size);
+        format!("stream, calls of {size} bytes: {rate:.1} Mbit/s")
     }
-    Ok(())
+}
+
+/// A figure with as many digits behind the point as say something.
+fn rounded(figure: f64, parts: f64) -> f64 {
+    (figure * parts).round() / parts
 }
 
 /// Sends one message after the other, and returns the nanoseconds that each took: half of the round trip, or the call that sends.
@@ -75,7 +106,7 @@ fn round_trips(stream: &mut TcpStream, measurement: &Measurement) -> Result<Vec<
     Ok(times)
 }
 
-fn print_times(measurement: &Measurement, mut times: Vec<u64>) {
+fn report_of_times(measurement: &Measurement, mut times: Vec<u64>) -> String {
     times.sort_unstable();
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize] as f64 / 1000.0;
     let (median, p99, min) = (at(0.5), at(0.99), at(0.0));
@@ -84,13 +115,18 @@ fn print_times(measurement: &Measurement, mut times: Vec<u64>) {
         Kind::Asleep => ("asleep", "half round trip, both asleep"),
         Kind::Send | Kind::Stream => ("send", "send call"),
     };
-    let size = measurement.size;
+    let Measurement { size, count, .. } = *measurement;
     if measurement.json {
-        let count = measurement.count;
-        println!(
-            r#"{{"test":"{name}","size":{size},"count":{count},"median_us":{median:.3},"p99_us":{p99:.3},"min_us":{min:.3}}}"#
-        );
+        json!({
+            "test": name,
+            "size": size,
+            "count": count,
+            "median_us": rounded(median, 1000.0),
+            "p99_us": rounded(p99, 1000.0),
+            "min_us": rounded(min, 1000.0),
+        })
+        .to_string()
     } else {
-        println!("{what}, {size} bytes: median {median:.2} us, 99 % {p99:.2} us, least {min:.2} us");
+        format!("{what}, {size} bytes: median {median:.2} us, 99 % {p99:.2} us, least {min:.2} us")
     }
 }

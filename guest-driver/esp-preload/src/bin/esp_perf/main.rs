@@ -5,12 +5,20 @@ mod arguments;
 mod client;
 mod server;
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    time::Duration,
+};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
+use serde_json::json;
 
-use arguments::{Arguments, Kind, Measurement, Role};
+use arguments::{Arguments, Kind, Measurement, Role, SIZE_MAX};
+
+/// Port of a server that was not told another one.
+const PORT: u16 = 7200;
 
 /// The pause that lets the other side fall asleep.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -44,22 +52,39 @@ impl Head {
     }
 }
 
-/// Most bytes of a message.
-const SIZE_MAX: u32 = 16 << 20;
-
-fn run(arguments: Arguments) -> Result<()> {
-    match arguments.role {
+fn run(role: Role) -> Result<()> {
+    match role {
         Role::Server { listen } => server::run(listen),
         Role::Client(measurement) => client::run(&measurement),
     }
 }
 
+/// Prints a line at once. Who closes the output has read enough, and that is no error.
+fn print_line(line: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write to stdout"),
+        _ => Ok(()),
+    }
+}
+
+/// Says what is wrong, with `json` also on standard output. A stream that is closed loses the sentence, and nothing else happens.
+fn say(error: &anyhow::Error, json: bool) {
+    let sentence = format!("{error:#}");
+    let _ = writeln!(io::stderr(), "esp_perf: {sentence}");
+    if json {
+        let _ = writeln!(io::stdout(), "{}", json!({ "error": sentence }));
+    }
+}
+
 /// Runs the program: here, or as `esp-run` called by this name.
 pub(crate) fn main() -> ExitCode {
-    match run(Arguments::parse()) {
+    let Arguments { role } = Arguments::parse();
+    let json = matches!(&role, Role::Client(measurement) if measurement.json);
+    match run(role) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("esp_perf: {error:#}");
+            say(&error, json);
             ExitCode::FAILURE
         }
     }

@@ -6,22 +6,30 @@ use std::{
     thread,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
-use super::{Head, Kind, SIZE_MAX};
+use super::{Head, Kind, SIZE_MAX, print_line, say};
 
 pub(crate) fn run(listen: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen at {listen}"))?;
     // Who started it waits for this line.
-    writeln!(io::stdout(), "listening at {}", listener.local_addr()?)?;
+    print_line(&format!("listening at {}", listener.local_addr()?))?;
     for stream in listener.incoming() {
-        let stream = stream.context("cannot accept")?;
-        thread::spawn(move || {
-            // A client that goes away early has its own error.
-            if let Err(error) = serve(stream) {
-                eprintln!("esp_perf: {error:#}");
-            }
-        });
+        let started = match stream {
+            // The client has gone before its turn came: that is no matter of the next one's.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(error) => return Err(error).context("cannot accept"),
+            Ok(stream) => thread::Builder::new().spawn(move || {
+                let client = stream.peer_addr();
+                let client = client.map_or_else(|_| "a client".to_owned(), |address| format!("the client {address}"));
+                if let Err(error) = serve(stream) {
+                    say(&error.context(format!("{client} was not served to the end")), false);
+                }
+            }),
+        };
+        if let Err(error) = started {
+            say(&anyhow!(error).context("a client is not served"), false);
+        }
     }
     Ok(())
 }
@@ -30,10 +38,10 @@ fn serve(mut stream: TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut head = [0; Head::LEN];
     stream.read_exact(&mut head)?;
-    let head = Head::from_bytes(head).context("a client asks for what this version does not know")?;
+    let head = Head::from_bytes(head).context("it asks for what this version does not know")?;
     ensure!(
-        head.size > 0 && head.size <= SIZE_MAX,
-        "a client asks for messages of {} bytes",
+        (1..=SIZE_MAX).contains(&i64::from(head.size)),
+        "it asks for messages of {} bytes",
         head.size
     );
     let mut bytes = vec![0; head.size as usize];
@@ -49,7 +57,7 @@ fn serve(mut stream: TcpStream) -> Result<()> {
             while left > 0 {
                 let len = bytes.len().min(usize::try_from(left)?);
                 let got = stream.read(&mut bytes[..len])?;
-                ensure!(got > 0, "a client ended early");
+                ensure!(got > 0, "it ended early");
                 left -= got as u64;
             }
             stream.write_all(&[1])?;
