@@ -1,6 +1,6 @@
 //! Tests of programs over LCI in guests: each runs at every node at once, and compares its result with a sequential run.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, process::Stdio, time::Duration};
 
 use testbed::{image::GuestBinaries, qemu::qmp::Qmp};
 
@@ -323,10 +323,19 @@ fn vnicd_is_swapped_under_running_programs(world: &World, addresses: &str) {
         ];
         words.extend([implementation, CARD, addresses]);
         words.extend(program.split_whitespace());
-        let mut all = Lines::of(world.spawn(&words));
+        let mut delivered = count(world, 4, "delivered");
+        let mut command = world.command(&words);
+        // What a program that ends with an error says is among what the test prints.
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut all = Lines::of(command.spawn().expect("weft starts"));
         for _ in 0..3 {
+            // By then the programs run at all nodes: packets for one that has not started are waited for in vain.
+            eventually("packets", || {
+                assert!(all.is_running(), "{what}: {:?}", all.so_far());
+                count(world, 4, "delivered") > delivered + 100
+            });
             // A new process counts from 0.
-            eventually("packets", || count(world, 4, "delivered") > 100);
+            delivered = 0;
             let said = world.ok(&["nic", "reload"]);
             assert!(said.contains("lost    0 frames"), "{what}: {said}");
             assert!(all.is_running(), "{what}: {:?}", all.so_far());
