@@ -18,12 +18,11 @@ functions! {
 
     /// `listen(2)`.
     fn listen(fd: c_int, backlog: c_int) -> c_int = |real| if true => {
+        // Whoever finds the listener by TCP is to find it by ESP, too, so the authorities know it first.
+        let mut is_new = false;
+        aside(|| is_new = listener::announce(fd));
         let result = real();
-        if result == 0 {
-            aside(|| {
-                listener::announce(fd);
-            });
-        }
+        aside(|| listener::settle(fd, is_new, result == 0));
         result
     };
 

@@ -84,15 +84,15 @@ fn name_of(fd: RawFd) -> Option<SocketAddr> {
     (result == 0).then(|| raw.ip()).flatten()
 }
 
-/// Tells the authorities that a socket listens.
-pub fn announce(fd: RawFd) {
+/// Tells the authorities that a socket listens, or is about to; says whether they did not know. One without a port gets it when it listens.
+pub fn announce(fd: RawFd) -> bool {
     if matches!(table::get(fd), Some(Entry::Listener(_)))
         || system::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) != Ok(libc::IPPROTO_TCP)
     {
-        return;
+        return false;
     }
-    let Some(address) = name_of(fd).filter(|address| !address.ip().is_loopback()) else {
-        return;
+    let Some(address) = name_of(fd).filter(|address| !address.ip().is_loopback() && address.port() != 0) else {
+        return false;
     };
     let own = links::own_addresses();
     let links: Vec<_> = if address.ip().is_unspecified() {
@@ -114,6 +114,18 @@ pub fn announce(fd: RawFd) {
     crate::set_in_use();
     rights::share();
     watch();
+    true
+}
+
+/// Takes back what was announced of a socket that does not listen after all, and announces one that got its port only now. `is_new`: the
+/// authorities did not know it before.
+pub fn settle(fd: RawFd, is_new: bool, listens: bool) {
+    if listens {
+        announce(fd);
+    } else if is_new {
+        shut_down(fd);
+        table::replace(fd, None);
+    }
 }
 
 /// A listener takes no more connections.
