@@ -86,11 +86,13 @@ fn name_of(fd: RawFd) -> Option<SocketAddr> {
 
 /// Tells the authorities that a socket listens, or is about to; says whether they did not know. One without a port gets it when it listens.
 pub fn announce(fd: RawFd) -> bool {
-    if matches!(table::get(fd), Some(Entry::Listener(_)))
-        || system::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) != Ok(libc::IPPROTO_TCP)
-    {
+    if system::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) != Ok(libc::IPPROTO_TCP) {
         return false;
     }
+    let known = match table::get(fd) {
+        Some(Entry::Listener(listener)) => Some(listener),
+        _ => None,
+    };
     let Some(address) = name_of(fd).filter(|address| !address.ip().is_loopback() && address.port() != 0) else {
         return false;
     };
@@ -101,24 +103,31 @@ pub fn announce(fd: RawFd) -> bool {
         let interface = own.iter().find(|(_, ip)| *ip == address.ip());
         interface.and_then(|(name, _)| links::link(name)).into_iter().collect()
     };
+    let is_new = known.is_none();
     let only_v6 = address.is_ipv6() && system::option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Ok(1);
-    let listener = Arc::new(Listener {
-        address,
-        only_v6,
-        known: Mutex::new(Vec::new()),
+    let listener = known.unwrap_or_else(|| {
+        Arc::new(Listener {
+            address,
+            only_v6,
+            known: Mutex::new(Vec::new()),
+        })
     });
     for link in &links {
-        listener.register(link);
+        if listener.key_at(link).is_none() {
+            listener.register(link);
+        }
     }
-    table::replace(fd, Some(Entry::Listener(listener)));
-    crate::set_in_use();
-    rights::share();
-    watch();
-    true
+    if is_new {
+        table::replace(fd, Some(Entry::Listener(listener)));
+        crate::set_in_use();
+        rights::share();
+        watch();
+    }
+    is_new
 }
 
-/// Takes back what was announced of a socket that does not listen after all, and announces one that got its port only now. `is_new`: the
-/// authorities did not know it before.
+/// Takes back what was announced of a socket that does not listen after all. Announces one that got its port only now, or that an authority
+/// did not take before: that an ordinary user has the port is seen once the kernel listens. `is_new`: nothing was announced before.
 pub fn settle(fd: RawFd, is_new: bool, listens: bool) {
     if listens {
         announce(fd);
