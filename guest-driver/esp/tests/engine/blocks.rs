@@ -22,7 +22,7 @@ const NONE: Blocks = Blocks {
     check: false,
 };
 
-/// Two hosts, of which the first one offers these blocks.
+/// Two hosts, of which the first one names these blocks.
 fn world(blocks: Blocks) -> World {
     let first = Config { blocks, ..config(0) };
     let mut world = World::new([first, config(1)], 11);
