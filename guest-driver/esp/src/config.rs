@@ -84,9 +84,10 @@ impl Default for Timing {
 /// How much is kept, whatever peers do.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections in any state. At the limit, a new half-open one replaces the oldest of the listener that has the most of them.
+    /// Connections in any state. At the limit, a new half-open one replaces one of the listener that has the most of them.
     pub connections: usize,
-    /// Half-open connections of one listener; the oldest is dropped for a new one.
+    /// Half-open connections of one listener. The oldest is dropped for a new one: of hosts that have not finished a handshake before, if
+    /// there are any.
     pub half_open: usize,
     /// Connections of one listener that wait to be accepted, whatever backlog was asked for.
     pub backlog: usize,

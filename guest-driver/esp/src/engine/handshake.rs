@@ -76,10 +76,10 @@ impl Engine {
         let hold = listener.options.hold;
         let mut oldest = None;
         if listener.half_open.len() >= limit {
-            oldest = listener.half_open.pop_front();
+            oldest = listener.half_open.pop();
         } else if self.slots.len() >= connections_max {
             // Whoever is flooded gives way, not the others.
-            oldest = self.listeners.pop_oldest_of_most();
+            oldest = self.listeners.pop_of_most();
         }
         if let Some(oldest) = oldest {
             self.shared.counters.count(Counter::HalfOpenEvicted);
@@ -109,7 +109,9 @@ impl Engine {
             self.syns.insert(key_of(frame), id.slot);
         }
         if let Some(listener) = self.listeners.get(port) {
-            listener.half_open.push_back(id.slot);
+            listener
+                .half_open
+                .add(id.slot, self.proven_peers.contains(frame.source));
         }
         Ok(())
     }
@@ -290,6 +292,7 @@ impl Engine {
                 // Its SYN+ACK is sent again, and so the acknowledgement, until there is room.
                 return Err(Counter::BacklogFull);
             }
+            self.proven_peers.note(frame.source);
             self.listeners.complete(port, slot);
             self.shared.counters.count(Counter::Accepts);
         }

@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::Engine;
+use super::{Engine, half_open::HalfOpen};
 use crate::{ConnectionId, Error, Event};
 
 /// How a listener takes connections.
@@ -17,8 +17,8 @@ pub struct ListenOptions {
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) options: ListenOptions,
+    pub(super) half_open: HalfOpen,
     /// The oldest first.
-    pub(super) half_open: VecDeque<u32>,
     pub(super) complete: VecDeque<u32>,
     has_news: bool,
 }
@@ -34,18 +34,18 @@ impl Listeners {
         self.by_port.get_mut(&port)
     }
 
-    /// Takes the oldest half-open connection of the listener that has the most of them.
-    pub(super) fn pop_oldest_of_most(&mut self) -> Option<u32> {
+    /// Takes the half-open connection that gives way at the listener that has the most of them.
+    pub(super) fn pop_of_most(&mut self) -> Option<u32> {
         let most = self
             .by_port
             .values_mut()
             .max_by_key(|listener| listener.half_open.len());
-        most?.half_open.pop_front()
+        most?.half_open.pop()
     }
 
     pub(super) fn remove_slot(&mut self, port: u16, slot: u32) {
         if let Some(listener) = self.by_port.get_mut(&port) {
-            listener.half_open.retain(|other| *other != slot);
+            listener.half_open.remove(slot);
             listener.complete.retain(|other| *other != slot);
         }
     }
@@ -53,7 +53,7 @@ impl Listeners {
     /// Moves a half-open connection to those that wait to be accepted.
     pub(super) fn complete(&mut self, port: u16, slot: u32) {
         if let Some(listener) = self.by_port.get_mut(&port) {
-            listener.half_open.retain(|other| *other != slot);
+            listener.half_open.remove(slot);
             listener.complete.push_back(slot);
             if !core::mem::replace(&mut listener.has_news, true) {
                 self.news.push_back(port);
@@ -89,7 +89,7 @@ impl Engine {
         let backlog = options.backlog.clamp(1, self.shared.config.limits.backlog.max(1));
         let listener = Listener {
             options: ListenOptions { backlog, ..options },
-            half_open: VecDeque::new(),
+            half_open: HalfOpen::default(),
             complete: VecDeque::new(),
             has_news: false,
         };
@@ -125,7 +125,7 @@ impl Engine {
         let Some(listener) = self.listeners.by_port.remove(&port) else {
             return;
         };
-        for slot in listener.half_open.into_iter().chain(listener.complete) {
+        for slot in listener.half_open.into_slots().chain(listener.complete) {
             self.abort_slot(slot);
             self.forget_slot(slot);
         }

@@ -6,6 +6,7 @@
 mod closing;
 mod connecting;
 mod delivery;
+mod half_open;
 mod handle;
 mod handshake;
 mod listeners;
@@ -20,7 +21,7 @@ use alloc::collections::VecDeque;
 use ether::{MacAddr, Time};
 
 pub use self::{connecting::Options, handle::Handled, listeners::ListenOptions};
-use self::{listeners::Listeners, slots::Slots};
+use self::{half_open::ProvenPeers, listeners::Listeners, slots::Slots};
 use crate::{
     Address, Config, ConfigError, ConnectionId, Counter, Counters, Error, Event, Info, Reason,
     connection::{Connection, Phase, send::SpareLists, shared::Shared},
@@ -62,6 +63,7 @@ pub struct Engine {
     /// Half-open connections that are answered from a handshake port, by the port that the SYN was for.
     syns: Table,
     listeners: Listeners,
+    proven_peers: ProvenPeers,
     timers: Timers,
     /// Connections with something to send, in the order of their turns.
     ready: VecDeque<u32>,
@@ -91,6 +93,7 @@ impl Engine {
             table: Table::new(random.next()),
             syns: Table::new(random.next()),
             listeners: Listeners::default(),
+            proven_peers: ProvenPeers::default(),
             timers: Timers::default(),
             ready: VecDeque::new(),
             answers: VecDeque::new(),

@@ -219,6 +219,28 @@ fn a_listener_may_hold_connections_without_a_window() {
     assert_eq!(Time::ZERO.nanos_since(now), 0);
 }
 
+/// A SYN of a host that does not exist.
+fn syn(from: u16, to: u16, instance: u64) -> Vec<u8> {
+    let path = Path {
+        destination: mac(1),
+        source: MacAddr([2, 9, 9, 9, (from >> 8) as u8, from as u8]),
+        ether_type: EtherType::ESP,
+    };
+    let syn = Syn {
+        instance,
+        payload_max: 1_400,
+        blocks: Blocks::default(),
+        names: None,
+    };
+    let header = Header {
+        window: Some(64),
+        ..Header::new(from, to)
+    };
+    let mut frame = [0; 128];
+    let len = emit(&mut frame, &path, &header, &Body::Syn(syn), false).unwrap();
+    frame[..len].to_vec()
+}
+
 #[test]
 fn m_hr2_a_flooded_listener_gives_way_when_there_are_as_many_connections_as_may_be() {
     let mut world = limited(|config| config.limits.connections = 40);
@@ -226,26 +248,6 @@ fn m_hr2_a_flooded_listener_gives_way_when_there_are_as_many_connections_as_may_
     for port in [PORT, others] {
         world.hosts[1].engine.listen(port, LISTEN).unwrap();
     }
-    let syn = |from: u16, to: u16, instance: u64| {
-        let path = Path {
-            destination: mac(1),
-            source: MacAddr([2, 9, 9, 9, (from >> 8) as u8, from as u8]),
-            ether_type: EtherType::ESP,
-        };
-        let syn = Syn {
-            instance,
-            payload_max: 1_400,
-            blocks: Blocks::default(),
-            names: None,
-        };
-        let header = Header {
-            window: Some(64),
-            ..Header::new(from, to)
-        };
-        let mut frame = [0; 128];
-        let len = emit(&mut frame, &path, &header, &Body::Syn(syn), false).unwrap();
-        frame[..len].to_vec()
-    };
     let now = world.now;
     let engine = &mut world.hosts[1].engine;
     for number in 1..=5 {
@@ -262,4 +264,31 @@ fn m_hr2_a_flooded_listener_gives_way_when_there_are_as_many_connections_as_may_
     engine.handle(&syn(6, others, 7), now);
     assert_eq!((of(engine, others), of(engine, PORT)), (6, 34));
     assert_eq!(engine.counters().of(Counter::HalfOpenEvicted), 966);
+}
+
+#[test]
+fn m_hr2_a_host_that_has_connected_before_connects_through_a_flood_whatever_the_time_its_answer_takes() {
+    for is_known in [true, false] {
+        let mut world = limited(|config| config.limits.half_open = 8);
+        if is_known {
+            connect(&mut world);
+        } else {
+            world.hosts[1].engine.listen(PORT, LISTEN).unwrap();
+        }
+        let client = begin(&mut world, 6_000);
+        world.step(world.now.plus_nanos(1_000_000));
+        while world.hosts[1].engine.ids().count() == usize::from(is_known) {
+            assert!(world.step(world.now.plus_nanos(1_000_000)));
+        }
+        // Its SYN has arrived, and the answer to it is on its way.
+        let now = world.now;
+        for number in 100..1_100 {
+            world.hosts[1].engine.handle(&syn(number, PORT, 7), now);
+        }
+        world.run_ns(1_000_000);
+        let info = world.hosts[0].engine.info(client).unwrap();
+        assert_eq!(info.reason.is_none(), is_known, "{info:?}");
+        let evicted = world.hosts[1].engine.counters().of(Counter::HalfOpenEvicted);
+        assert_eq!(evicted, 993);
+    }
 }
