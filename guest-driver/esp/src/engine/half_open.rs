@@ -1,4 +1,4 @@
-//! Connections whose peers have begun a handshake, and which of them give way to newer ones.
+//! Connections whose peers have begun a handshake, and which of them are dropped for newer ones.
 //!
 //! Anybody can send SYNs in the name of hosts that do not exist, faster than an honest host answers. So those of hosts that have finished a
 //! handshake before are kept for as long as there are others.
@@ -32,7 +32,7 @@ impl HalfOpen {
         list.push_back(slot);
     }
 
-    /// Takes the one that gives way.
+    /// Takes the one that is dropped for a newer one.
     pub(super) fn pop(&mut self) -> Option<u32> {
         self.unproven.pop_front().or_else(|| self.proven.pop_front())
     }

@@ -34,7 +34,7 @@ impl Listeners {
         self.by_port.get_mut(&port)
     }
 
-    /// Takes the half-open connection that gives way at the listener that has the most of them.
+    /// Takes a half-open connection of the listener that has the most of them.
     pub(super) fn pop_of_most(&mut self) -> Option<u32> {
         let most = self
             .by_port
