@@ -2,10 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use esp_socket::{calls, connect, listener, options, table};
+use esp_socket::{Errno, calls, connect, listener, options, table};
 use libc::{sockaddr, socklen_t};
 
-use crate::boundary::{aside, functions, guarded};
+use crate::boundary::{functions, guarded};
 
 functions! {
     /// `connect(2)`.
@@ -17,14 +17,9 @@ functions! {
         };
 
     /// `listen(2)`.
-    fn listen(fd: c_int, backlog: c_int) -> c_int = |real| if true => {
-        // Whoever finds the listener by TCP is to find it by ESP, too, so the authorities know it first.
-        let mut is_new = false;
-        aside(|| is_new = listener::announce(fd));
-        let result = real();
-        aside(|| listener::settle(fd, is_new, result == 0));
-        result
-    };
+    fn listen(fd: c_int, backlog: c_int) -> c_int = |real| if true => guarded(|| {
+        listener::listen(fd, || if real() == 0 { Ok(0) } else { Err(Errno::last()) })
+    });
 
     /// `accept(2)`.
     fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int = |_real| if true =>

@@ -72,14 +72,9 @@ unsafe extern "C" fn esp_bind(fd: c_int, address: *const sockaddr, len: socklen_
 /// Listens, for connections over ESP and TCP.
 #[unsafe(no_mangle)]
 extern "C" fn esp_listen(fd: c_int, backlog: c_int) -> c_int {
-    guarded(|| {
-        // Whoever finds the listener by TCP is to find it by ESP, too, so the authorities know it first.
-        let is_new = listener::announce(fd);
-        // SAFETY: a plain call.
-        let done = of_kernel(unsafe { libc::syscall(libc::SYS_listen, fd, backlog) });
-        listener::settle(fd, is_new, done.is_ok());
-        done
-    }) as c_int
+    // SAFETY: a plain call.
+    let call = || of_kernel(unsafe { libc::syscall(libc::SYS_listen, fd, backlog) });
+    guarded(|| listener::listen(fd, call)) as c_int
 }
 
 /// Accepts a connection.

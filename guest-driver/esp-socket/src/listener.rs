@@ -84,18 +84,35 @@ fn name_of(fd: RawFd) -> Option<SocketAddr> {
     (result == 0).then(|| raw.ip()).flatten()
 }
 
-/// Tells the authorities that a socket listens, or is about to; says whether they did not know. One without a port gets it when it listens.
-pub fn announce(fd: RawFd) -> bool {
+/// What became of an announcement.
+struct Announced {
+    /// Nothing was announced of the socket before.
+    is_new: bool,
+    /// All authorities know what they can know of it.
+    is_complete: bool,
+}
+
+/// Tells the authorities that a socket listens, or is about to.
+fn announce(fd: RawFd) -> Announced {
+    let mut announced = Announced {
+        is_new: false,
+        is_complete: true,
+    };
     if system::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) != Ok(libc::IPPROTO_TCP) {
-        return false;
+        return announced;
     }
     let known = match table::get(fd) {
         Some(Entry::Listener(listener)) => Some(listener),
         _ => None,
     };
-    let Some(address) = name_of(fd).filter(|address| !address.ip().is_loopback() && address.port() != 0) else {
-        return false;
+    let Some(address) = name_of(fd).filter(|address| !address.ip().is_loopback()) else {
+        return announced;
     };
+    if address.port() == 0 {
+        // It gets one when it listens.
+        announced.is_complete = false;
+        return announced;
+    }
     let own = links::own_addresses();
     let links: Vec<_> = if address.ip().is_unspecified() {
         links::all()
@@ -103,7 +120,7 @@ pub fn announce(fd: RawFd) -> bool {
         let interface = own.iter().find(|(_, ip)| *ip == address.ip());
         interface.and_then(|(name, _)| links::link(name)).into_iter().collect()
     };
-    let is_new = known.is_none();
+    announced.is_new = known.is_none();
     let only_v6 = address.is_ipv6() && system::option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Ok(1);
     let listener = known.unwrap_or_else(|| {
         Arc::new(Listener {
@@ -117,24 +134,32 @@ pub fn announce(fd: RawFd) -> bool {
             listener.register(link);
         }
     }
-    if is_new {
+    announced.is_complete = links.iter().all(|link| listener.key_at(link).is_some());
+    if announced.is_new {
         table::replace(fd, Some(Entry::Listener(listener)));
         crate::set_in_use();
         rights::share();
         watch();
     }
-    is_new
+    announced
 }
 
-/// Takes back what was announced of a socket that does not listen after all. Announces one that got its port only now, or that an authority
-/// did not take before: that an ordinary user has the port is seen once the kernel listens. `is_new`: nothing was announced before.
-pub fn settle(fd: RawFd, is_new: bool, listens: bool) {
-    if listens {
-        announce(fd);
-    } else if is_new {
+/// Has a socket listen, by the kernel's call, for connections over ESP and TCP. Whoever finds it by TCP is to find it by ESP, too, so the
+/// authorities are told first. One of them may not take it before the call: that an ordinary user has the port is seen once the kernel
+/// listens, and a socket without a port gets it then.
+///
+/// # Errors
+/// Those of the call; nothing stays announced then.
+pub fn listen<T>(fd: RawFd, call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let announced = announce(fd);
+    let done = call();
+    if done.is_err() && announced.is_new {
         shut_down(fd);
         table::replace(fd, None);
+    } else if done.is_ok() && !announced.is_complete {
+        announce(fd);
     }
+    done
 }
 
 /// A listener takes no more connections.
