@@ -151,54 +151,42 @@ impl Call {
     }
 }
 
-/// `posix_spawn(3)`.
-///
-/// # Safety
-/// As the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawn(
-    pid: *mut pid_t,
-    program: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: *const *mut c_char,
-    environment: *const *const c_char,
-) -> c_int {
-    static REAL: Real = Real::new(c"posix_spawn");
-    let call = Call {
-        pid,
-        program,
-        actions,
-        attributes,
-        arguments,
-        environment,
+/// Defines the functions of this type that take the place of those of the C library.
+macro_rules! spawns {
+    ($($(#[$meta:meta])* $name:ident = $text:literal;)*) => {
+        $(
+            $(#[$meta])*
+            ///
+            /// # Safety
+            /// As the function of the C library.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(
+                pid: *mut pid_t,
+                program: *const c_char,
+                actions: *const c_void,
+                attributes: *const c_void,
+                arguments: *const *mut c_char,
+                environment: *const *const c_char,
+            ) -> c_int {
+                static REAL: Real = Real::new($text);
+                let call = Call {
+                    pid,
+                    program,
+                    actions,
+                    attributes,
+                    arguments,
+                    environment,
+                };
+                // SAFETY: the caller's promise.
+                unsafe { call.make(&REAL) }
+            }
+        )*
     };
-    // SAFETY: the caller's promise.
-    unsafe { call.make(&REAL) }
 }
 
-/// `posix_spawnp(3)`.
-///
-/// # Safety
-/// As the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawnp(
-    pid: *mut pid_t,
-    program: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: *const *mut c_char,
-    environment: *const *const c_char,
-) -> c_int {
-    static REAL: Real = Real::new(c"posix_spawnp");
-    let call = Call {
-        pid,
-        program,
-        actions,
-        attributes,
-        arguments,
-        environment,
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call.make(&REAL) }
+spawns! {
+    /// `posix_spawn(3)`.
+    posix_spawn = c"posix_spawn";
+    /// `posix_spawnp(3)`.
+    posix_spawnp = c"posix_spawnp";
 }

@@ -867,24 +867,34 @@ static void forks(void) {
     }
 }
 
+/* A child has the connection as its input and output, as programs have that an inetd starts, and this process waits for it. */
+static void serve_by_child(int fd, void (*run)(void)) {
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(fd, 0);
+        dup2(fd, 1);
+        close(fd);
+        run();
+        exit(1);
+    }
+    R(close(fd));
+    int status = -1;
+    waitpid(child, &status, 0);
+    R(status);
+    meet();
+}
+
+static void become_cat(void) {
+    execlp("cat", "cat", NULL);
+    execvp("cat", (char *[]){"cat", NULL});
+    _exit(1);
+}
+
 static void execs(void) {
     int fd = joined();
     char bytes[16] = {0};
     if (is_server) {
-        pid_t child = fork();
-        if (child == 0) {
-            dup2(fd, 0);
-            dup2(fd, 1);
-            close(fd);
-            execlp("cat", "cat", NULL);
-            execvp("cat", (char *[]){"cat", NULL});
-            _exit(1);
-        }
-        R(close(fd));
-        int status = -1;
-        waitpid(child, &status, 0);
-        R(status);
-        meet();
+        serve_by_child(fd, become_cat);
     } else {
         R(send(fd, "through cat", 11, 0));
         R(recv(fd, bytes, 11, MSG_WAITALL));
@@ -999,28 +1009,20 @@ static void signals_of_news(void) {
     close(fd);
 }
 
-/* As programs do that an inetd starts, but without starting any. */
+static void echo_lines(void) {
+    char line[100];
+    clearerr(stdin);
+    while (fgets(line, sizeof line, stdin)) {
+        printf("heard %s", line);
+        fflush(stdout);
+    }
+    exit(0);
+}
+
 static void standard_streams(void) {
     int fd = joined();
     if (is_server) {
-        pid_t child = fork();
-        if (child == 0) {
-            char line[100];
-            dup2(fd, 0);
-            dup2(fd, 1);
-            close(fd);
-            clearerr(stdin);
-            while (fgets(line, sizeof line, stdin)) {
-                printf("heard %s", line);
-                fflush(stdout);
-            }
-            exit(0);
-        }
-        R(close(fd));
-        int status = -1;
-        waitpid(child, &status, 0);
-        R(status);
-        meet();
+        serve_by_child(fd, echo_lines);
     } else {
         char bytes[100] = {0};
         R(send(fd, "a line\n", 7, 0));
