@@ -1,10 +1,6 @@
 //! What `esp_ss` shows of programs that talk.
 
-use std::{
-    path::PathBuf,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, time::Instant};
 
 use crate::{
     between_hosts,
@@ -21,7 +17,7 @@ fn esp_ss() -> PathBuf {
     program
 }
 
-/// Runs `esp_ss` until it shows what is wanted: programs report a moment later.
+/// Runs `esp_ss` again and again until it shows what is wanted: programs report in an interval of their own, which nothing announces.
 pub fn shown(hosts: &Hosts, host: Host, options: &[&str], wanted: &[&str]) -> String {
     let program = esp_ss();
     let begin = Instant::now();
@@ -31,7 +27,6 @@ pub fn shown(hosts: &Hosts, host: Host, options: &[&str], wanted: &[&str]) -> St
             return text;
         }
         assert!(begin.elapsed() < LIMIT, "{wanted:?} is not in\n{text}");
-        thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -88,7 +83,6 @@ fn m_hr2_esp_ss_shows_both_ends_of_a_connection_with_its_queues_figures_and_prog
                     begin.elapsed() < LIMIT,
                     "a connection of a program that has ended is shown"
                 );
-                thread::sleep(Duration::from_millis(20));
             }
             assert_eq!(
                 shown(&hosts, host, &["-H"], &[]),
