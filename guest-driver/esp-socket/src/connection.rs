@@ -21,8 +21,6 @@ pub(crate) struct Connection {
     pub(crate) is_settled: bool,
     /// Why it ended, until a call returns it.
     pub(crate) error: Option<Errno>,
-    /// The peer will send nothing more, or the connection is over.
-    pub(crate) is_over: bool,
     /// The peer's stream has ended, as it should.
     pub(crate) has_finished: bool,
     /// This side sends nothing more.
@@ -36,11 +34,15 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// Whether the peer will send nothing more.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.has_finished || self.is_ended
+    }
+
     /// Takes the end of a connection, and returns the error that calls on it have.
     fn end(&mut self, reason: Reason) -> Option<Errno> {
         // A peer that had finished takes nothing more: TCP calls that a broken pipe.
         let is_broken = self.has_finished && reason == Reason::Reset;
-        self.is_over = true;
         self.is_ended = true;
         Some(Errno(if is_broken { libc::EPIPE } else { reason.errno() })).filter(|error| error.0 != 0)
     }
@@ -49,7 +51,7 @@ impl Connection {
     pub(crate) fn take(&mut self, event: Event) {
         match event {
             Event::Connected(_) => (self.is_connected, self.is_settled) = (true, true),
-            Event::PeerFinished(_) => (self.is_over, self.has_finished) = (true, true),
+            Event::PeerFinished(_) => self.has_finished = true,
             Event::Closed { reason, .. } => {
                 if let Some(error) = self.end(reason) {
                     self.error = Some(error);
@@ -65,7 +67,7 @@ impl Connection {
 
     /// Whether bytes of the peer find no reader, and the program sends none either: TCP resets a connection then when some come.
     pub(crate) const fn is_of_no_use(&self) -> bool {
-        self.is_deaf && self.is_shut && !self.is_over
+        self.is_deaf && self.is_shut && !self.is_over()
     }
 
     /// Returns what calls on it would do. `unread`: bytes wait to be read; `has_room`: there is room to send.
@@ -73,10 +75,10 @@ impl Connection {
     pub(crate) const fn readiness(&self, unread: bool, has_room: bool) -> Readiness {
         let failed = self.error.is_some();
         Readiness {
-            readable: unread || self.is_over || failed || self.is_deaf,
+            readable: unread || self.is_over() || failed || self.is_deaf,
             writable: self.is_ended || failed || self.is_shut || has_room,
-            finished: self.is_over || self.is_deaf,
-            hung_up: self.is_ended || (self.is_over || self.is_deaf) && self.is_shut,
+            finished: self.is_over() || self.is_deaf,
+            hung_up: self.is_ended || (self.is_over() || self.is_deaf) && self.is_shut,
             failed,
         }
     }

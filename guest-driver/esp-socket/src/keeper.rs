@@ -373,7 +373,7 @@ impl Keeper<'_> {
                         Err(Errno(libc::EAGAIN)) => turn.wants_to_write = true,
                         Err(_) => turn.is_over = true,
                     }
-                } else if state.connection(id).is_over {
+                } else if state.connection(id).is_over() {
                     *to_program = false;
                     // SAFETY: a plain call.
                     unsafe { libc::syscall(libc::SYS_shutdown, pair, libc::SHUT_WR) };

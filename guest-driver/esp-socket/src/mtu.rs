@@ -37,7 +37,6 @@ fn of_interface(socket: RawFd, index: u32) -> Option<u16> {
 /// The MTU of an interface as an engine has it.
 #[derive(Debug)]
 pub(crate) struct Mtu {
-    interface_index: u32,
     /// That of the interface when the port was made, for which its ring has room.
     of_port: u16,
     /// The engine's.
@@ -46,12 +45,8 @@ pub(crate) struct Mtu {
 
 impl Mtu {
     /// Begins with that of a port.
-    pub(crate) fn new(interface_index: u32, of_port: u16) -> Self {
-        Self {
-            interface_index,
-            of_port,
-            now: of_port,
-        }
+    pub(crate) fn new(of_port: u16) -> Self {
+        Self { of_port, now: of_port }
     }
 
     /// Returns the MTU that the port has room for, in bytes.
@@ -61,8 +56,8 @@ impl Mtu {
 
     /// Takes the interface's MTU as it is by now, as far as the port has room for such frames; says whether the engine has another one. With
     /// one that is too small for connections they stay as they are, and what they send is lost.
-    pub(crate) fn follow(&mut self, socket: RawFd, engine: &mut Engine, now: Time) -> bool {
-        let seen = of_interface(socket, self.interface_index).map(|mtu| mtu.min(self.of_port));
+    pub(crate) fn follow(&mut self, socket: RawFd, interface_index: u32, engine: &mut Engine, now: Time) -> bool {
+        let seen = of_interface(socket, interface_index).map(|mtu| mtu.min(self.of_port));
         let Some(mtu) = seen.filter(|mtu| *mtu != self.now) else {
             return false;
         };

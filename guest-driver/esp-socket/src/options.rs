@@ -106,7 +106,7 @@ fn overlay(stream: &Stream, bytes: &mut [u8]) {
     let connection = state.connections.get(&stream.id);
     let is = |what: fn(&crate::connection::Connection) -> bool| connection.is_some_and(what);
     // The kernel's numbers: established, closing on either side, close.
-    let tcp_state = match (is(|c| c.is_ended), is(|c| c.is_over), is(|c| c.is_shut)) {
+    let tcp_state = match (is(|c| c.is_ended), is(|c| c.is_over()), is(|c| c.is_shut)) {
         (true, _, _) => 7,
         (_, true, true) => 9,
         (_, true, false) => 8,

@@ -42,7 +42,7 @@ impl Port {
             unsent: (0, 0),
             is_down: false,
             interface_index,
-            mtu: Mtu::new(interface_index, mtu),
+            mtu: Mtu::new(mtu),
         }
     }
 
@@ -74,8 +74,11 @@ impl Port {
 
     /// Gives the engine the MTU that the interface has by now; says whether it is another one.
     pub(crate) fn follow_mtu(&mut self, engine: &mut Engine, now: Time) -> bool {
-        let port = self.port.as_ref();
-        port.is_some_and(|port| self.mtu.follow(port.as_fd().as_raw_fd(), engine, now))
+        let Some(port) = &self.port else {
+            return false;
+        };
+        let socket = port.as_fd().as_raw_fd();
+        self.mtu.follow(socket, self.interface_index, engine, now)
     }
 
     /// The port does not work: for as long as the interface is switched off, or for good if it is gone.

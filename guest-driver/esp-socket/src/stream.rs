@@ -92,9 +92,7 @@ impl Stream {
     pub(crate) fn lose(&self) {
         if self.is_own() && !self.is_passed.swap(true, Ordering::Relaxed) {
             self.host.run(|state, now| {
-                let connection = state.connection(self.id);
-                connection.is_over = true;
-                connection.is_ended = true;
+                state.connection(self.id).is_ended = true;
                 state.engine.forget(self.id, None, now).ok()
             });
         }

@@ -24,7 +24,7 @@ impl Receive<'_> {
         let available = state.engine.available(id).unwrap_or(0);
         let peeks = self.flags & libc::MSG_PEEK != 0;
         let waits_for_all = self.flags & libc::MSG_WAITALL != 0 && self.stream.waits(self.flags);
-        let is_over = state.connection(id).is_over || state.connection(id).is_deaf;
+        let is_over = state.connection(id).is_over() || state.connection(id).is_deaf;
         if peeks && waits_for_all && available < self.len && !is_over {
             return None;
         }
