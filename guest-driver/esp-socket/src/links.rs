@@ -20,6 +20,9 @@ use crate::{
 /// An interface without an authority is asked again after this time.
 const ABSENT_LIMIT: Duration = Duration::from_secs(1);
 
+/// More descriptors than the way to an interface takes at a time: a session, a port, its report, and what they are moved from.
+pub(crate) const FDS: usize = 8;
+
 /// One interface whose authority this process knows.
 pub(crate) struct Link {
     pub(crate) interface: Interface,
@@ -254,11 +257,29 @@ pub(crate) fn present() -> Vec<Arc<Link>> {
     with(|links| links.present.clone())
 }
 
+/// An interface and its host.
+pub(crate) type Way = (Arc<Link>, Arc<Host>);
+
+/// Returns an interface with its host, which is made if there is none.
+pub(crate) fn way(link: Arc<Link>) -> Option<Way> {
+    let host = link.host().ok()?;
+    Some((link, host))
+}
+
+/// Returns those of the interfaces that this process has ports of.
+pub(crate) fn ways(wanted: impl Fn(&Interface) -> bool) -> Vec<Way> {
+    let mut links = present();
+    links.retain(|link| wanted(&link.interface));
+    let host = |link: &Link| link.host.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    links
+        .into_iter()
+        .filter_map(|link| host(&link).map(|host| (link, host)))
+        .collect()
+}
+
 /// Returns the interfaces that this process has connections over.
 pub(crate) fn hosts() -> Vec<Arc<Host>> {
-    let links = with(|links| links.present.clone());
-    let host = |link: &Arc<Link>| link.host.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    links.iter().filter_map(host).collect()
+    ways(|_| true).into_iter().map(|(_, host)| host).collect()
 }
 
 /// In a forked child: the parent's sessions are closed, which tells nobody anything, and this process has none.

@@ -20,7 +20,7 @@ use crate::{
     connect::{Made, become_stream},
     counters::{self, Count},
     errno::Errno,
-    links::{self, Alive, Link},
+    links::{self, Alive, Link, Way},
     own_fds,
     reserve::Reserved,
     rights, system,
@@ -65,6 +65,27 @@ impl Listener {
             key,
             alive,
         });
+    }
+
+    /// Returns the interfaces over which connections come; a forked child connects to their authorities anew, and opens ports. That is done
+    /// before a connection is taken out of the queue of the kernel's socket, since a program that has no numbers left afterwards loses it.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    fn ways(&self) -> Result<Vec<Way>, Errno> {
+        let names: Vec<_> = {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.iter().map(|one| one.link.interface.name.clone()).collect()
+        };
+        let mut ways = links::ways(|interface| names.contains(&interface.name));
+        let is_there = |name: &String| ways.iter().any(|(link, _)| link.interface.name == *name);
+        if !names.iter().all(is_there) {
+            own_fds::check_room(links::FDS)?;
+            // Connections of an authority that is gone, or has no ports left, cannot be taken up.
+            let links = names.iter().filter_map(|name| links::link(name));
+            ways = links.filter_map(links::way).collect();
+        }
+        Ok(ways)
     }
 
     fn key_at(&self, link: &Link) -> Option<EspKey> {
@@ -223,12 +244,16 @@ fn look_after() {
 /// # Errors
 /// As `accept4(2)`.
 pub unsafe fn accept(fd: RawFd, from: *mut sockaddr, len: *mut socklen_t, flags: i32) -> Result<RawFd, Errno> {
+    let listener = match table::get(fd) {
+        Some(Entry::Listener(listener)) => Some(listener),
+        _ => None,
+    };
     loop {
         let mut raw = RawAddress::room();
         let (to, raw_len) = raw.parts_mut();
-        let reserved = match table::get(fd) {
-            Some(Entry::Listener(_)) => Some(Reserved::take()?),
-            _ => None,
+        let (ways, reserved) = match &listener {
+            Some(listener) => (Some(listener.ways()?), Some(Reserved::take()?)),
+            None => (None, None),
         };
         // SAFETY: `raw` has the room that it says.
         let accepted = match unsafe { system::accept(fd, to, raw_len, flags) } {
@@ -245,7 +270,7 @@ pub unsafe fn accept(fd: RawFd, from: *mut sockaddr, len: *mut socklen_t, flags:
                 Reserved::put_back(reserved);
                 raw
             }
-            Some(token) => match claim(fd, accepted, token, reserved) {
+            Some(token) => match claim(listener.as_deref(), ways, accepted, token, reserved) {
                 Claim::Made(peer) => peer,
                 Claim::Ordinary => raw,
                 Claim::Failed => {
@@ -276,16 +301,21 @@ enum Claim {
     Failed,
 }
 
-fn claim(listener: RawFd, accepted: RawFd, token: SocketAddr, reserved: Option<Reserved>) -> Claim {
+/// Takes a connection up that was announced. The listener, its ways and what is reserved are `None` for a socket that was made to listen by
+/// another program.
+fn claim(
+    listener: Option<&Listener>,
+    ways: Option<Vec<Way>>,
+    accepted: RawFd,
+    token: SocketAddr,
+    reserved: Option<Reserved>,
+) -> Claim {
     let Ok(reserved) = reserved.map_or_else(Reserved::take, Ok) else {
         return Claim::Failed;
     };
-    let listener = match table::get(listener) {
-        Some(Entry::Listener(listener)) => Some(listener),
-        _ => None,
-    };
-    for link in links::all() {
-        let key = listener.as_ref().and_then(|listener| listener.key_at(&link));
+    let ways = ways.unwrap_or_else(|| links::all().into_iter().filter_map(links::way).collect());
+    for (link, host) in ways {
+        let key = listener.and_then(|listener| listener.key_at(&link));
         let claimed = match link.ask(|session| session.claim_esp(token, key)) {
             Ok(claimed) => claimed,
             Err(OmxdError::Refused {
@@ -294,11 +324,7 @@ fn claim(listener: RawFd, accepted: RawFd, token: SocketAddr, reserved: Option<R
             }) => continue,
             Err(_) => return Claim::Failed,
         };
-        let attached = link.host().ok().and_then(|host| {
-            let id = host.attach(&claimed.handover)?;
-            Some((host, id))
-        });
-        let Some((host, id)) = attached else {
+        let Some(id) = host.attach(&claimed.handover) else {
             counters::count(Count::Unserved);
             return Claim::Failed;
         };

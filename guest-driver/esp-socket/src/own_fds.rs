@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use crate::errno::Errno;
+use crate::{errno::Errno, system};
 
 /// Numbers below this are known to the library; the kernel's default for the highest number is the same.
 pub const FDS_MAX: usize = 1 << 20;
@@ -75,6 +75,15 @@ pub fn release(fd: RawFd) {
 pub(crate) fn close_raw(fd: RawFd) {
     // SAFETY: the caller owns the number.
     unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+/// Looks whether the program may have so many descriptors more.
+///
+/// # Errors
+/// `EMFILE`.
+pub(crate) fn check_room(count: usize) -> Result<(), Errno> {
+    let taken: Result<Vec<_>, _> = (0..count).map(|_| system::event()).collect();
+    taken.map(drop)
 }
 
 /// Copies a descriptor to the first free number from `least` on.

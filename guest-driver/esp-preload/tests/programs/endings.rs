@@ -62,13 +62,35 @@ fn m_hr2_a_server_with_few_descriptors_is_told_so_and_loses_no_connection() {
         "endings::m_hr2_a_server_with_few_descriptors_is_told_so_and_loses_no_connection",
         |hosts| {
             let mut tcp = hosts.count_tcp();
-            let server = hosts.start_esp(Right, &["python3", LIMITS, "few", "7012"]);
-            hosts.await_listener(Right, 7012);
-            let client = hosts.must_esp(Left, &["python3", LIMITS, "client-few", Right.ip(), "7012"]);
-            assert_eq!(
-                (client.as_str(), server.text().as_str()),
-                ("answered 40\n", "served 40 short\n")
-            );
+            // A connection takes four numbers, so with one of these counts they end where any step of its begins.
+            let ways = (100..104).flat_map(|count| [("few", count), ("few-forked", count)]);
+            for ((kind, count), port) in ways.zip(7012..) {
+                let (count, port) = (count.to_string(), port.to_string());
+                let server = hosts.start_esp(Right, &["python3", LIMITS, kind, &count, &port]);
+                hosts.await_listener(Right, port.parse().unwrap());
+                let client = hosts.must_esp(Left, &["python3", LIMITS, "client-few", Right.ip(), &port]);
+                assert_eq!(
+                    (client.as_str(), server.text().as_str()),
+                    ("answered 40\n", "served 40 short\n"),
+                    "{kind} {count}"
+                );
+            }
+            assert_eq!(tcp.take(), 0);
+        },
+    );
+}
+
+#[test]
+fn m_hr2_a_thread_waits_for_bytes_while_its_program_has_no_descriptor_left() {
+    between_hosts(
+        "endings::m_hr2_a_thread_waits_for_bytes_while_its_program_has_no_descriptor_left",
+        |hosts| {
+            let mut tcp = hosts.count_tcp();
+            let server = hosts.start_esp(Right, &["socat", "TCP-LISTEN:7020", "PIPE"]);
+            hosts.await_listener(Right, 7020);
+            let said = hosts.must_esp(Left, &["python3", LIMITS, "client-full", Right.ip(), "7020"]);
+            assert_eq!(said, "[b'all numbers are used']\n");
+            server.finish();
             assert_eq!(tcp.take(), 0);
         },
     );

@@ -1,14 +1,15 @@
-"""What servers see of connections that are reset, and of too few descriptors: `limits.py reset|few PORT` serves, `limits.py
-client-reset|client-few ADDRESS PORT` connects. A server says what it saw."""
+"""What servers see of connections that are reset, and of too few descriptors: `limits.py reset PORT` and `limits.py few|few-forked COUNT
+PORT` serve, `limits.py client-reset|client-few|client-full ADDRESS PORT` connects. Each says what it saw."""
 import errno
+import os
 import resource
 import select
 import socket
 import struct
 import sys
+import threading
 import time
 
-FEW = 100
 MANY = 40
 
 
@@ -38,9 +39,13 @@ elif sys.argv[1] == "client-reset":
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     time.sleep(0.5)
     connection.close()
-elif sys.argv[1] == "few":
+elif sys.argv[1] in ("few", "few-forked"):
     listener = listen()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, FEW))
+    if sys.argv[1] == "few-forked" and os.fork() != 0:
+        # The child has everything to open anew.
+        sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+    count = int(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
     served, kept, was_short = 0, [], False
     while served + len(kept) < MANY:
         try:
@@ -57,6 +62,22 @@ elif sys.argv[1] == "few":
         connection.sendall(b"!")
         connection.close()
     print("served", MANY, "short" if was_short else "not short", flush=True)
+elif sys.argv[1] == "client-full":
+    connection = connect()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+    try:
+        while True:
+            os.dup(0)
+    except OSError:
+        pass
+    said = []
+    # A thread that has never waited before.
+    waiter = threading.Thread(target=lambda: said.append(connection.recv(100)))
+    waiter.start()
+    time.sleep(0.2)
+    connection.sendall(b"all numbers are used")
+    waiter.join()
+    print(said, flush=True)
 else:
     connections = [connect() for _ in range(MANY)]
     print("answered", sum(connection.recv(1) == b"!" for connection in connections), flush=True)
