@@ -1,8 +1,8 @@
 //! Connecting: by ESP where the peer speaks it, otherwise as ever.
 //!
 //! The handshake with the peer's authority takes as long as a round trip, so a call that does not wait makes it, too; the program gets
-//! its `EINPROGRESS` and a descriptor that is writable at once. Only a peer that answered a short time ago and does not now makes such
-//! a call take longer, for a second at most.
+//! its `EINPROGRESS` and a descriptor that is writable at once. Two things make such a call take longer: an address of the Ethernet for
+//! which no host answers, a third of a second once in five seconds, and a peer that answered a short time ago and does not now, a second.
 
 use std::{
     net::{IpAddr, SocketAddr},
