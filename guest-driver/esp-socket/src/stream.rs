@@ -146,7 +146,8 @@ impl Stream {
     /// Runs a part of a call until it has a result: at once, or when something happened.
     ///
     /// # Errors
-    /// `EAGAIN` where the call must not wait, or waited long enough; `EINTR`; those of `attempt`.
+    /// `EAGAIN` where the call must not wait, or waited long enough; `EINTR`; `EBADF` where another process has the connection; those of
+    /// `attempt`.
     #[inline]
     pub(crate) fn until<T>(
         &self,
@@ -158,7 +159,8 @@ impl Stream {
             return result;
         }
         if !waits {
-            return Err(Errno(libc::EAGAIN));
+            // Nothing will ever come where another process has the connection.
+            return Err(Errno(if self.is_settled() { libc::EAGAIN } else { libc::EBADF }));
         }
         self.wait(limit_ns, attempt)
     }

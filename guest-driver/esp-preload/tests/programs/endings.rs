@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     between_hosts,
+    faults::TALK,
     hosts::{Left, Right, Running},
 };
 
@@ -92,6 +93,40 @@ fn m_hr2_a_thread_waits_for_bytes_while_its_program_has_no_descriptor_left() {
             assert_eq!(said, "[b'all numbers are used']\n");
             server.finish();
             assert_eq!(tcp.take(), 0);
+        },
+    );
+}
+
+/// Forks with a connection, uses it first in the parent, and says what calls do in the child.
+const SHARE: &str = "
+import errno, os, socket, sys
+one = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+ours, theirs = os.pipe()
+def said(call):
+    try:
+        return call()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+if os.fork() == 0:
+    os.read(ours, 1)
+    print(said(lambda: one.send(b'child')), said(lambda: one.recv(1)))
+    one.setblocking(False)
+    print(said(lambda: one.send(b'child')), said(lambda: one.recv(1)), flush=True)
+    os._exit(0)
+one.sendall(b'parent')
+os.write(theirs, b'.')
+os.wait()
+print(one.recv(6, socket.MSG_WAITALL).decode())
+";
+
+#[test]
+fn m_hr2_after_a_fork_one_process_has_a_connection_and_the_other_is_told_so() {
+    between_hosts(
+        "endings::m_hr2_after_a_fork_one_process_has_a_connection_and_the_other_is_told_so",
+        |hosts| {
+            let _server = hosts.serve(Right, 7016, &["python3", TALK, "serve", "7016"]);
+            let said = hosts.must_esp(Left, &["python3", "-c", SHARE, Right.ip(), "7016"]);
+            assert_eq!(said, "EBADF EBADF\nEBADF EBADF\nparent\n");
         },
     );
 }

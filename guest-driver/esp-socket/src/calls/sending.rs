@@ -54,7 +54,8 @@ impl Send<'_> {
                         break;
                     }
                 }
-                Err(esp::Error::WouldBlock) => break,
+                // A frozen connection is another process's, as `until` says.
+                Err(esp::Error::WouldBlock | esp::Error::Frozen) => break,
                 Err(error) => {
                     let error = Errno(error.errno());
                     return Some(if self.done > 0 { Ok(self.done) } else { Err(error) });
