@@ -38,7 +38,7 @@ pub struct Arguments {
     #[arg(short = 'a', long)]
     all: bool,
     /// Only listeners
-    #[arg(short = 'l', long, conflicts_with = "all")]
+    #[arg(short = 'l', long, overrides_with = "all")]
     listening: bool,
     /// The programs that have the socket: root sees all, others their own
     #[arg(short = 'p', long)]
