@@ -71,7 +71,8 @@ struct Server {
 
 impl Server {
     fn start(hosts: &Hosts, rival: Rival) -> Result<Self> {
-        let address = format!("{}:{}", THERE.1, PORTS.start + rival as u16);
+        // From the end: Open MPI's ranks take the first ports, and leave connections there in TIME_WAIT that keep others out.
+        let address = format!("{}:{}", THERE.1, PORTS.end - 1 - rival as u16);
         let mut command = command(hosts, 1, rival, "esp_perf")?;
         command
             .args(["server", &address])
