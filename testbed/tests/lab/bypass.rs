@@ -48,7 +48,7 @@ fn open_endpoints(world: &World, node: &str) -> Vec<u8> {
 
 /// Measures messages of several lengths from n1 to an endpoint of n2.
 fn measure(world: &World, endpoint: u8) {
-    let perf = format!("omx_perf -w --json -d n2:0 -r {endpoint} -S 1 -M 32 -E 1048577 -N 20 -W 2");
+    let perf = format!("omx_perf -w --json -d n2:0 -r {endpoint} -S 1 -M 32 -E 1048577 -N 5 -W 1");
     over_card(
         world,
         "n1",
@@ -70,7 +70,7 @@ fn measured(world: &World, endpoint: u8) {
 fn transfers_go_on_when_vnicd_was_killed(world: &World) {
     let restarts = || world.json(&["ps"])[0]["vnicd_restarts"].as_u64().unwrap();
     let before = restarts();
-    let perf = "omx_perf -w --json -d n2:0 -r 0 -S 65536 -E 65537 -N 3000 -W 2";
+    let perf = "omx_perf -w --json -d n2:0 -r 0 -S 65536 -E 65537 -N 1500 -W 2";
     over_card(
         world,
         "n1",

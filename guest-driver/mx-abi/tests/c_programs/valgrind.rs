@@ -18,12 +18,14 @@ fn watched(start: impl FnOnce(&Path) -> Command, program: &Path) -> Command {
     command
 }
 
-/// Source, headers, and the arguments of each run.
-type Runs = &'static [&'static [&'static str]];
-const PROGRAMS: [(&str, Runs); 9] = [
-    ("api", &[&[]]),
+/// Source, and the arguments of each run.
+type Programs = &'static [(&'static str, &'static [&'static [&'static str]])];
+const MESSAGES: Programs = &[
     ("messages", &[&["0", "0"], &["0", "1"]]),
     ("calls", &[&["0", "0"], &["0", "1"]]),
+];
+const LIMITS_AND_ENDS: Programs = &[
+    ("api", &[&[]]),
     ("full", &[&["0", "0"], &["0", "1"]]),
     ("settings", &[&[]]),
     ("ends", &[&[]]),
@@ -32,28 +34,39 @@ const PROGRAMS: [(&str, Runs); 9] = [
     ("failures", &[&["no-permission"]]),
 ];
 
-#[test]
-fn memcheck_has_nothing_to_say_of_programs_with_one_process() {
-    with_cable(
-        "valgrind::memcheck_has_nothing_to_say_of_programs_with_one_process",
-        1500,
-        |kit, _| {
-            // An ordinary user gets as far as the daemon's socket.
-            fs::set_permissions(kit.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-            // One after the other: valgrind makes them slow, and what they wait for has a bound.
-            for (name, runs) in PROGRAMS {
-                let first: &[&str] = if name == "translated" { &["translate"] } else { &[] };
-                let last = ["-lmyriexpress", "-lopen-mx", "-lpthread"];
-                let program = kit.compile(&format!("{name}.c"), name, first, &last);
-                for args in runs {
-                    // One of its own each, as daemons of the run before may still be there.
-                    let veth = Veth::new(1500);
-                    let boards = format!("{},{}", veth.a, veth.b);
-                    let mut command = watched(|valgrind| kit.command(valgrind, &boards), &program);
-                    Kit::finishes(command.args(*args));
-                }
+/// Runs programs one after the other: memcheck makes them slow, and what they wait for has a bound.
+fn nothing_to_say_of(test: &str, programs: Programs) {
+    with_cable(test, 1500, |kit, _| {
+        // An ordinary user gets as far as the daemon's socket.
+        fs::set_permissions(kit.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        for (name, runs) in programs {
+            let first: &[&str] = if *name == "translated" { &["translate"] } else { &[] };
+            let last = ["-lmyriexpress", "-lopen-mx", "-lpthread"];
+            let program = kit.compile(&format!("{name}.c"), name, first, &last);
+            for args in *runs {
+                // One of its own each, as daemons of the run before may still be there.
+                let veth = Veth::new(1500);
+                let boards = format!("{},{}", veth.a, veth.b);
+                let mut command = watched(|valgrind| kit.command(valgrind, &boards), &program);
+                Kit::finishes(command.args(*args));
             }
-        },
+        }
+    });
+}
+
+#[test]
+fn memcheck_has_nothing_to_say_of_programs_that_send_messages_to_themselves() {
+    nothing_to_say_of(
+        "valgrind::memcheck_has_nothing_to_say_of_programs_that_send_messages_to_themselves",
+        MESSAGES,
+    );
+}
+
+#[test]
+fn memcheck_has_nothing_to_say_of_programs_that_meet_limits_and_end() {
+    nothing_to_say_of(
+        "valgrind::memcheck_has_nothing_to_say_of_programs_that_meet_limits_and_end",
+        LIMITS_AND_ENDS,
     );
 }
 
