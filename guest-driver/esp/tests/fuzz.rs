@@ -94,6 +94,7 @@ impl Live {
             ack: (!more[6].is_multiple_of(8)).then_some(theirs.number.wrapping_add(u32::from(more[7] % 4))),
             window: Some(number % 2_000),
             push: more[8].is_multiple_of(2),
+            bulk: more[8].is_multiple_of(5),
         };
         let payload = vec![more[9]; 1 + number as usize % 1_500];
         let body = body(what, number, more, &payload, &theirs, &header, instance);

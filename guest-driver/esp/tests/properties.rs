@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use esp::wire::{
-    Addresses, Blocks, Body, CHECK_LEN, COUNTED_PAYLOAD_MAX, FRAME_LEN_MIN, Frame, HEAD_LEN, Header, Kind, Moved,
-    Names, Path, Piece, Ping, Pong, Question, Ranges, ResetCode, Syn, SynAck, emit,
+    Addresses, BULK_FRAME_LEN_MIN, Blocks, Body, CHECK_LEN, COUNTED_PAYLOAD_MAX, FRAME_LEN_MIN, Frame, HEAD_LEN,
+    Header, Kind, Moved, Names, Path, Piece, Ping, Pong, Question, Ranges, ResetCode, Syn, SynAck, emit,
 };
 use ether::{EtherType, MacAddr};
 use proptest::prelude::*;
@@ -17,9 +17,9 @@ const PATH: Path = Path {
 
 prop_compose! {
     fn any_header()(
-        source_port: u16, destination_port: u16, number: u32, ack: Option<u32>, window: Option<u32>, push: bool,
+        source_port: u16, destination_port: u16, number: u32, ack: Option<u32>, window: Option<u32>, push: bool, bulk: bool,
     ) -> Header {
-        Header { source_port, destination_port, number, ack, window, push }
+        Header { source_port, destination_port, number, ack, window, push, bulk }
     }
 }
 
@@ -29,6 +29,7 @@ fn fitting(header: Header, kind: Kind) -> Header {
     Header {
         window: header.window.or(needs_window.then_some(9)).filter(|_| !kind.is_edp()),
         ack: header.ack.or((kind == Kind::SynAck).then_some(9)),
+        bulk: header.bulk && kind == Kind::Data,
         ..header
     }
 }
@@ -132,12 +133,13 @@ proptest! {
         let mut buffer = [0xff; 1_600];
         let len = emit(&mut buffer, &PATH, &header, &body, check).unwrap();
         let frame = &buffer[..len];
-        prop_assert!(len >= FRAME_LEN_MIN);
+        let len_min = if header.bulk { BULK_FRAME_LEN_MIN } else { FRAME_LEN_MIN };
+        prop_assert!(len >= len_min);
         let parsed = Frame::parse(frame, EtherType::ESP).unwrap();
         prop_assert_eq!((parsed.kind, parsed.header), (kind, header));
         prop_assert_eq!(parsed.body(check), Ok(body));
         prop_assert_eq!((parsed.destination, parsed.source), (PATH.destination, PATH.source));
-        if kind == Kind::Data && payload.len() > COUNTED_PAYLOAD_MAX && header.window.is_none() && !check {
+        if kind == Kind::Data && payload.len() > COUNTED_PAYLOAD_MAX && header.window.is_none() && !header.bulk && !check {
             prop_assert_eq!(len, HEAD_LEN + payload.len(), "13 bytes beyond Ethernet's header");
         }
         // Too small a buffer is an error.
@@ -152,10 +154,10 @@ proptest! {
                 && other.kind.is_checked()
                 && other.body(true).is_ok()
             {
-                prop_assert!(at >= padding_from && len == FRAME_LEN_MIN, "bit {} of byte {}", flip % 8, at);
+                prop_assert!(at >= padding_from && len == len_min, "bit {} of byte {}", flip % 8, at);
             }
-            if len > FRAME_LEN_MIN {
-                let short = &frame[..len - 1 - cut % (len - FRAME_LEN_MIN)];
+            if len > len_min {
+                let short = &frame[..len - 1 - cut % (len - len_min)];
                 let passes = Frame::parse(short, EtherType::ESP).is_ok_and(|short| short.body(true).is_ok());
                 prop_assert!(!passes, "cut to {} of {}", short.len(), len);
             }

@@ -10,13 +10,17 @@ use crate::{
     memory::{Memory, Purpose},
     number::{is_before, later},
     ring::Ring,
-    wire::Ranges,
+    wire::{BULK_FRAME_LEN_MIN, Ranges},
 };
 
 /// Acknowledgements of later packets after which a packet counts as lost.
 const LATER_PACKETS: u32 = 3;
 /// Packets that an idle connection keeps room for.
 const KEPT_CAPACITY: usize = 16;
+
+/// Long packets after which those that follow are marked as some of many, until none is in flight: so the receiver gets no packet by another
+/// path than one before it that is still under way, and sees enough long packets before to look for the marked ones.
+const BULK_AFTER_PACKETS: u8 = 16;
 
 /// Lists of packets that no connection uses, kept for the next.
 pub(crate) type SpareLists<T> = alloc::vec::Vec<VecDeque<T>>;
@@ -56,6 +60,8 @@ pub(crate) struct Cut {
     /// Offset and total of a piece.
     pub(crate) place: Option<(u16, u16)>,
     pub(crate) is_repeated: bool,
+    /// It is one of many.
+    pub(crate) bulk: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,6 +121,8 @@ pub(crate) struct SendHalf {
     recovery: Recovery,
     /// Bytes of the first packet that were sent again in pieces.
     piece_at: u16,
+    /// Long packets that were sent since none was in flight, up to one more than [`BULK_AFTER_PACKETS`].
+    long_run: u8,
 }
 
 /// What an acknowledgement meant.
@@ -246,6 +254,7 @@ impl SendHalf {
         };
         let position = self.end_of_cut();
         let end = position.wrapping_add(len as u32);
+        let bulk = is_data && self.is_one_of_many(len);
         let push = is_data && is_before(position, self.pushed) && !is_before(end, self.pushed);
         let cut = Cut {
             number: self.next,
@@ -255,6 +264,7 @@ impl SendHalf {
             fin: !is_data,
             place: None,
             is_repeated: false,
+            bulk,
         };
         if self.sent.capacity() == 0
             && let Some(list) = spare.pop()
@@ -279,8 +289,27 @@ impl SendHalf {
         Some(cut)
     }
 
+    /// Whether a new packet of so many bytes is one of many.
+    #[inline]
+    fn is_one_of_many(&mut self, len: usize) -> bool {
+        if self.sent.is_empty() {
+            self.long_run = 0;
+        }
+        if self.long_run <= BULK_AFTER_PACKETS && len * 2 > usize::from(self.payload_max) {
+            self.long_run += 1;
+        }
+        self.is_bulk()
+    }
+
+    /// Whether packets are marked as some of many: in an MTU that has room for the shortest frame of that kind.
+    #[inline]
+    fn is_bulk(&self) -> bool {
+        self.long_run > BULK_AFTER_PACKETS && usize::from(self.payload_max) >= BULK_FRAME_LEN_MIN
+    }
+
     fn repeat(&mut self, index: usize, now: Time) -> Cut {
         let number = self.unacknowledged.wrapping_add(index as u32);
+        let is_bulk = self.is_bulk();
         let sent = &mut self.sent[index];
         let mut cut = Cut {
             number,
@@ -290,6 +319,7 @@ impl SendHalf {
             fin: sent.fin,
             place: None,
             is_repeated: true,
+            bulk: is_bulk,
         };
         sent.sent_at = now;
         sent.is_repeated = true;

@@ -83,6 +83,7 @@ impl Connection {
     pub(crate) fn emit_cut(&mut self, shared: &mut Shared, cut: &Cut, buffer: &mut [u8]) -> Option<usize> {
         let mut header = self.header(cut.number);
         header.push = cut.push || cut.fin && self.terms.blocks.mark;
+        header.bulk = cut.bulk;
         header.ack = Some(self.receive.next);
         if self.receive.is_window_news() {
             header.window = Some(self.receive.advertise());

@@ -1,8 +1,8 @@
 //! Frames from values.
 
 use super::{
-    Body, CHECK_LEN, COUNTED_PAYLOAD_MAX, FRAME_LEN_MIN, Flags, HEAD_LEN, Header, Kind, PIECE_LEN, Path, VERSION,
-    WINDOW_LEN, blocks::NAMES,
+    BULK_FRAME_LEN_MIN, Body, CHECK_LEN, COUNTED_PAYLOAD_MAX, FRAME_LEN_MIN, Flags, HEAD_LEN, Header, Kind, PIECE_LEN,
+    Path, VERSION, WINDOW_LEN, blocks::NAMES,
 };
 
 /// Why a frame cannot be written.
@@ -58,7 +58,7 @@ pub fn emit(buffer: &mut [u8], path: &Path, header: &Header, body: &Body<'_>, ch
     if !is_whole {
         return Err(EmitError::Room);
     }
-    finish(buffer, at, check && body.kind().is_checked())
+    finish(buffer, at, check && body.kind().is_checked(), FRAME_LEN_MIN)
 }
 
 /// Writes a frame of a kind with payload, which `fill` copies to its place of `len` bytes: so a sender copies once. `place` is a piece's
@@ -81,7 +81,8 @@ pub fn emit_payload(
     if len > usize::from(u16::MAX) || kind.has_payload() && (kind == Kind::Piece) != place.is_some() {
         return Err(EmitError::Length);
     }
-    let is_counted = len <= COUNTED_PAYLOAD_MAX;
+    let is_bulk = header.bulk && kind == Kind::Data;
+    let is_counted = is_bulk || len <= COUNTED_PAYLOAD_MAX;
     let mut at = write_head(buffer, path, header, kind, if is_counted { Flags::LENGTH } else { 0 })?;
     if is_counted {
         buffer
@@ -97,7 +98,8 @@ pub fn emit_payload(
         at += PIECE_LEN;
     }
     fill(buffer.get_mut(at..at + len).ok_or(EmitError::Room)?);
-    finish(buffer, at + len, check && kind.is_checked())
+    let len_min = if is_bulk { BULK_FRAME_LEN_MIN } else { FRAME_LEN_MIN };
+    finish(buffer, at + len, check && kind.is_checked(), len_min)
 }
 
 /// Writes all that comes before the body, and returns its length.
@@ -173,16 +175,16 @@ fn write_body(body: &Body<'_>, put: &mut impl FnMut(&[u8])) {
 
 /// Adds the check sequence and the padding.
 #[inline]
-fn finish(buffer: &mut [u8], mut end: usize, check: bool) -> Result<usize, EmitError> {
+fn finish(buffer: &mut [u8], mut end: usize, check: bool, len_min: usize) -> Result<usize, EmitError> {
     if check {
         let sequence = crc32fast::hash(&buffer[ether::ETHERNET_HEADER_LEN..end]);
         let room = buffer.get_mut(end..end + CHECK_LEN).ok_or(EmitError::Room)?;
         room.copy_from_slice(&sequence.to_be_bytes());
         end += CHECK_LEN;
     }
-    if end < FRAME_LEN_MIN {
-        buffer.get_mut(end..FRAME_LEN_MIN).ok_or(EmitError::Room)?.fill(0);
-        end = FRAME_LEN_MIN;
+    if end < len_min {
+        buffer.get_mut(end..len_min).ok_or(EmitError::Room)?.fill(0);
+        end = len_min;
     }
     Ok(end)
 }

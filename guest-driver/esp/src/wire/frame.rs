@@ -2,7 +2,7 @@
 
 use ether::{ETHERNET_HEADER_LEN, EtherType, MacAddr};
 
-use super::{Body, CHECK_LEN, HEAD_LEN};
+use super::{BULK_FRAME_LEN_MIN, Body, CHECK_LEN, HEAD_LEN};
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -118,6 +118,8 @@ pub struct Header {
     pub window: Option<u32>,
     /// Whether a call of the sender ended with this packet.
     pub push: bool,
+    /// Whether this is data of which many packets are in flight: a receiver may take it by a path that suits many. Nothing else changes.
+    pub bulk: bool,
 }
 
 impl Header {
@@ -130,6 +132,7 @@ impl Header {
             ack: None,
             window: None,
             push: false,
+            bulk: false,
         }
     }
 }
@@ -215,6 +218,7 @@ impl<'a> Frame<'a> {
                 ack: (first & Flags::ACK != 0).then_some(word(23)),
                 window: None,
                 push: first & Flags::PUSH != 0,
+                bulk: kind == Kind::Data && first & Flags::LENGTH != 0 && frame.len() >= BULK_FRAME_LEN_MIN,
             },
             length: None,
             body_at: HEAD_LEN - ETHERNET_HEADER_LEN,

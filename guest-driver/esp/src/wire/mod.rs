@@ -46,6 +46,9 @@ pub const HEADER_LEN: usize = 13;
 pub const HEAD_LEN: usize = ether::ETHERNET_HEADER_LEN + HEADER_LEN;
 /// Shortest frame without the check sequence of Ethernet; shorter ones are padded with zeros.
 pub const FRAME_LEN_MIN: usize = 60;
+/// Shortest frame of data that is marked as one of many, by a length that its payload is too long to need: longer than any that needs one,
+/// so that a packet filter tells them by flag and length. Shorter ones are padded with zeros.
+pub const BULK_FRAME_LEN_MIN: usize = 128;
 /// A payload of up to this many bytes has its length in the frame, since Ethernet may have padded it.
 pub const COUNTED_PAYLOAD_MAX: usize = FRAME_LEN_MIN - HEAD_LEN - 1;
 /// Bytes of a check sequence: the CRC-32 of IEEE 802.3 over everything behind Ethernet's header, big endian.
@@ -55,5 +58,6 @@ pub const WINDOW_LEN: usize = 4;
 /// Bytes that a piece of a packet has before its payload: offset and length of the packet.
 pub const PIECE_LEN: usize = 4;
 /// Bytes of an MTU that a packet of data may not use for its payload: the header and, at times, a window, a check sequence and the
-/// place of a piece.
+/// place of a piece; a length takes no more than that.
 pub const OVERHEAD_MAX: usize = HEADER_LEN + WINDOW_LEN + CHECK_LEN + PIECE_LEN;
+const _: () = assert!(HEAD_LEN + WINDOW_LEN + 2 + COUNTED_PAYLOAD_MAX + CHECK_LEN < BULK_FRAME_LEN_MIN);

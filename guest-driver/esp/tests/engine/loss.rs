@@ -14,6 +14,7 @@ const REORDER: Faults = Faults {
     duplicate: 0,
     reorder: 10,
     reorder_ns: 60_000,
+    bulk_ns: 0,
 };
 
 fn faults(lose: u64, reorder: bool, duplicate: bool) -> Faults {

@@ -2,6 +2,7 @@
 
 mod basics;
 mod blocks;
+mod bulk;
 mod faults;
 mod liars;
 mod limits;

@@ -31,6 +31,8 @@ pub struct Faults {
     pub reorder: u64,
     /// A frame that is reordered arrives up to this much later.
     pub reorder_ns: u64,
+    /// Packets that are marked as some of many arrive so much later.
+    pub bulk_ns: u64,
 }
 
 /// How many frames of each kind suffered what.
@@ -156,7 +158,8 @@ impl World {
             self.suffers(kind, "lost");
             return;
         }
-        let mut copies = vec![sent.plus_nanos(LATENCY_NS)];
+        let bulk_ns = if parsed.header.bulk { self.faults.bulk_ns } else { 0 };
+        let mut copies = vec![sent.plus_nanos(LATENCY_NS + bulk_ns)];
         if self.chance(self.faults.duplicate) {
             self.suffers(kind, "duplicated");
             copies.push(copies[0].plus_nanos(wire_ns));
