@@ -61,7 +61,13 @@ pub(super) fn form(sockets: &[BorrowedFd<'_>], program: &[Instruction]) -> io::R
     for socket in others {
         socket::set_option(*socket, libc::PACKET_FANOUT, &(number | BY_PROGRAM << KIND_SHIFT))?;
     }
+    set_program(*last, program)
+}
+
+/// Sets the program of the group that a socket is in. It runs from now on; if there was one before, this then waits until no processor
+/// runs that.
+pub(super) fn set_program(member: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
     socket::with_program(program, |program| {
-        socket::set_option(*last, libc::PACKET_FANOUT_DATA, program)
+        socket::set_option(member, libc::PACKET_FANOUT_DATA, program)
     })
 }

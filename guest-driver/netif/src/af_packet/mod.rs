@@ -203,6 +203,15 @@ impl AfPacket {
         share().map_err(NetifError::io("put packet sockets into a group"))
     }
 
+    /// Makes a port get all frames that its group gets ([`AfPacket::share_lookup`], with so many members), for when a program has ended
+    /// whose sockets are the members. It does at once; the call then takes the kernel some ten milliseconds.
+    ///
+    /// # Errors
+    /// [`NetifError::Io`] if the port's socket is in no group.
+    pub fn take_all_of_group(port: BorrowedFd<'_>, members: u32) -> Result<(), NetifError> {
+        group::set_program(port, &[Instruction::choose(members)]).map_err(NetifError::io("set the program of a group"))
+    }
+
     /// Returns the interface's name.
     pub fn name(&self) -> &str {
         &self.interface.name

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use ether::{ETHERNET_HEADER_LEN, EtherType};
 
 use super::{
-    AfPacketOptions, group,
+    AfPacket, AfPacketOptions, group,
     ring::{RingLayout, RxRing},
     socket, vnet,
 };
@@ -78,17 +78,9 @@ impl PreparedSocket {
         len: Option<usize>,
         filter: &[Instruction],
     ) -> Result<OwnedFd, NetifError> {
-        let socket = open_socket(&interface.name)?;
-        let fd = socket.as_fd();
-        if let Some(len) = len {
-            socket::set_receive_buffer(fd, len).map_err(NetifError::io("set the receive buffer"))?;
-        }
-        attach_for_good(fd, interface, ether_type, filter)?;
-        // Never used for frames: see `SharedLookup`.
-        RingLayout::page()
-            .request(fd, libc::PACKET_TX_RING)
-            .map_err(NetifError::io("set up a page to be mapped"))?;
-        socket::bind(fd, interface.index, ether_type).map_err(NetifError::io("bind the packet socket"))?;
+        let socket = open_without_ring(&interface.name, len)?;
+        attach_for_good(socket.as_fd(), interface, ether_type, filter)?;
+        socket::bind(socket.as_fd(), interface.index, ether_type).map_err(NetifError::io("bind the packet socket"))?;
         Ok(socket)
     }
 
@@ -141,6 +133,8 @@ pub struct UnboundSocket {
     interface: Interface,
     layout: RingLayout,
     socket: OwnedFd,
+    /// A second socket without a ring, which is older.
+    bulk: Option<OwnedFd>,
 }
 
 impl UnboundSocket {
@@ -179,7 +173,25 @@ impl UnboundSocket {
             interface,
             layout,
             socket,
+            bulk: None,
         })
+    }
+
+    /// Makes a socket with a second one beside it for bulk data, which has room for `bulk_len` bytes as [`PreparedSocket::bulk`] has;
+    /// without it if the process may not give it so much memory.
+    ///
+    /// # Errors
+    /// As [`UnboundSocket::new`].
+    pub fn with_bulk(name: &str, options: &AfPacketOptions, bulk_len: usize) -> Result<Self, NetifError> {
+        // The order in which the sockets of a group have to be made.
+        let bulk = open_without_ring(name, Some(bulk_len)).ok();
+        let unbound = Self::new(name, options)?;
+        Ok(Self { bulk, ..unbound })
+    }
+
+    /// Whether it has a second socket for bulk data.
+    pub const fn has_bulk(&self) -> bool {
+        self.bulk.is_some()
     }
 
     /// Whether the interface is as it was when the socket was made.
@@ -193,6 +205,34 @@ impl UnboundSocket {
     /// [`NetifError::Io`]
     pub fn bind(self, ether_type: EtherType, filter: &[Instruction]) -> Result<PreparedSocket, NetifError> {
         self.bind_with(ether_type, Some(filter))
+    }
+
+    /// [`bind`](Self::bind) of both sockets: frames that pass `bulk_filter` wait in the second one, if there is one.
+    ///
+    /// # Errors
+    /// [`NetifError::Io`]
+    pub fn bind_both(
+        mut self,
+        ether_type: EtherType,
+        filter: &[Instruction],
+        bulk_filter: &[Instruction],
+    ) -> Result<PreparedSocket, NetifError> {
+        let bulk = self.bulk.take();
+        if let Some(bulk) = &bulk {
+            attach_for_good(bulk.as_fd(), &self.interface, ether_type, bulk_filter)?;
+            socket::bind(bulk.as_fd(), self.interface.index, ether_type)
+                .map_err(NetifError::io("bind the packet socket"))?;
+        }
+        let prepared = self.bind(ether_type, filter)?;
+        Ok(PreparedSocket { bulk, ..prepared })
+    }
+
+    /// Makes a port of it, without a filter: all frames of `ether_type` that arrive from now on are received.
+    ///
+    /// # Errors
+    /// [`NetifError::Io`]
+    pub fn open(self, ether_type: EtherType) -> Result<AfPacket, NetifError> {
+        AfPacket::from_prepared(self.bind_with(ether_type, None)?)
     }
 
     fn bind_with(self, ether_type: EtherType, filter: Option<&[Instruction]>) -> Result<PreparedSocket, NetifError> {
@@ -240,6 +280,19 @@ fn attach_for_good(
     guarded.extend_from_slice(filter);
     socket::attach_filter(socket, &guarded).map_err(NetifError::io("attach the filter"))?;
     socket::lock_filter(socket).map_err(NetifError::io("lock the filter"))
+}
+
+/// Opens a packet socket that has no ring and receives nothing yet.
+fn open_without_ring(interface: &str, len: Option<usize>) -> Result<OwnedFd, NetifError> {
+    let socket = open_socket(interface)?;
+    if let Some(len) = len {
+        socket::set_receive_buffer(socket.as_fd(), len).map_err(NetifError::io("set the receive buffer"))?;
+    }
+    // Never used for frames: see `SharedLookup`.
+    RingLayout::page()
+        .request(socket.as_fd(), libc::PACKET_TX_RING)
+        .map_err(NetifError::io("set up a page to be mapped"))?;
+    Ok(socket)
 }
 
 /// Opens a packet socket that receives nothing yet.

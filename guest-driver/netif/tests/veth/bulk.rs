@@ -211,7 +211,7 @@ fn a_port_and_the_sockets_it_shares_a_look_with_get_their_frames_whatever_become
     in_private_network(
         "bulk::a_port_and_the_sockets_it_shares_a_look_with_get_their_frames_whatever_becomes_of_the_others",
         || {
-            for first_to_go in ["the port", "the sockets"] {
+            for first_to_go in ["the port", "the sockets", "the program"] {
                 let veth = Veth::new(1500);
                 let interface = Interface::find(&veth.b).unwrap();
                 let [data, own] = [7, 1].map(|first| first_byte_is(first, 0, Instruction::pass()));
@@ -275,6 +275,17 @@ fn a_port_and_the_sockets_it_shares_a_look_with_get_their_frames_whatever_become
                         switch();
                         let _ = b.poll_receive();
                     }
+                } else if first_to_go == "the program" {
+                    AfPacket::take_all_of_group(port.as_fd(), 2).unwrap();
+                    port.set_filter(&[Instruction::pass()]).unwrap();
+                    for _ in 0..2 {
+                        send(&[2, 7, 1]);
+                        assert_eq!(numbers(&mut port), [2, 7, 1]);
+                        assert_eq!(numbers(&mut b), [], "although its sockets are there");
+                        switch();
+                        let _ = b.poll_receive();
+                    }
+                    drop(shared);
                 } else {
                     drop((shared, b));
                     port.set_filter(&[Instruction::pass()]).unwrap();

@@ -413,5 +413,32 @@ fn a_socket_made_ahead_receives_what_it_is_bound_for() {
         }
         assert_eq!(next_frame(&mut receiver), frame(3), "the others did not pass");
         assert_eq!(receiver.poll_receive().unwrap(), None);
+        // With a second socket, and a port of no filter.
+        let made = UnboundSocket::with_bulk(&veth.b, &AfPacketOptions::default(), 1 << 20).unwrap();
+        let port = UnboundSocket::new(&veth.b, &AfPacketOptions::default()).unwrap();
+        assert!(made.has_bulk() && made.fits(&interface) && !port.has_bulk());
+        let [messages, bulk] = [4, 5].map(|byte| {
+            [
+                Instruction::load_byte(14),
+                Instruction::if_equal(byte, 0, 1),
+                Instruction::pass(),
+                Instruction::drop(),
+            ]
+        });
+        let prepared = made.bind_both(EtherType::MXOE, &messages, &bulk).unwrap();
+        assert!(prepared.bulk.is_some());
+        let mut both = AfPacket::from_prepared(prepared).unwrap();
+        let mut port = port.open(EtherType::MXOE).unwrap();
+        both.expect_bulk(true);
+        for byte in [5, 3, 4, 5] {
+            assert!(sender.send(&[IoSlice::new(&frame(byte))]).unwrap());
+        }
+        for byte in [4, 5, 5] {
+            assert_eq!(next_frame(&mut both), frame(byte), "the ring is looked into first");
+        }
+        assert_eq!(both.poll_receive().unwrap(), None);
+        for byte in [5, 3, 4, 5] {
+            assert_eq!(next_frame(&mut port), frame(byte));
+        }
     });
 }
