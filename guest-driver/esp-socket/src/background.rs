@@ -8,8 +8,6 @@ use std::{
     thread,
 };
 
-use libc::pollfd;
-
 use crate::{host::Host, processes, report::Reporter, system};
 
 /// The first interval in which the thread looks whether calls are made, in nanoseconds: half of the shortest retransmission timer.
@@ -25,6 +23,8 @@ const DOUBLINGS_MAX: u32 = 4;
 /// After so many looks, a second, the thread sleeps until the next call wakes it.
 const LOOKS_MAX: u32 = 128;
 const STACK_LEN: usize = 256 << 10;
+/// Its own descriptor, and those of a port.
+const FDS_MAX: usize = 3;
 
 /// Starts the thread of a host. It ends with the host.
 pub(crate) fn start(host: &Arc<Host>) -> std::io::Result<()> {
@@ -75,14 +75,15 @@ fn serve(host: &Weak<Host>) {
 
 /// Sleeps until it is woken or, if `serves`, a frame has come.
 fn rest(host: &Host, limit_ns: Option<u64>, serves: bool) {
-    let wanted = |fd| pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let mut fds = [wanted(host.background.fd()), wanted(host.packet_fd())];
-    let count = 1 + usize::from(serves);
+    let mut fds = [system::readable(-1); FDS_MAX];
+    let mut count = 0;
+    let of_frames = host.frame_fds().filter(|_| serves);
+    for (place, fd) in fds.iter_mut().zip([host.background.fd()].into_iter().chain(of_frames)) {
+        *place = system::readable(fd);
+        count += 1;
+    }
     // The thread takes no signals, and an error would only mean that it looks once more.
     let _ = system::poll(&mut fds[..count], limit_ns, std::ptr::null());
+    host.note_polled(&fds[..count]);
     host.background.reset();
 }

@@ -32,6 +32,11 @@ fn port_data() -> u64 {
     *DATA.get_or_init(crate::random)
 }
 
+/// What stands for the descriptor of packets that are some of many.
+fn bulk_data() -> u64 {
+    !port_data()
+}
+
 fn control(set: RawFd, operation: c_int, fd: RawFd, event: Option<&mut epoll_event>) -> Result<(), Errno> {
     let event = event.map_or(ptr::null_mut(), ptr::from_mut);
     // SAFETY: the event lives as long as the call.
@@ -111,12 +116,14 @@ impl EpollSet {
         if hosts.iter().any(|known| Arc::ptr_eq(known, host)) {
             return;
         }
-        let mut event = epoll_event {
-            events: (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32,
-            u64: port_data(),
-        };
-        // Without it, the thread in the background takes the frames.
-        let _ = control(set, libc::EPOLL_CTL_ADD, host.packet_fd(), Some(&mut event));
+        for (fd, data) in host.frame_fds().zip([port_data(), bulk_data()]) {
+            let mut event = epoll_event {
+                events: (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32,
+                u64: data,
+            };
+            // Without it, the thread in the background takes the frames.
+            let _ = control(set, libc::EPOLL_CTL_ADD, fd, Some(&mut event));
+        }
         hosts.push(host.clone());
     }
 
@@ -143,7 +150,7 @@ impl EpollSet {
         loop {
             let dues: Vec<_> = hosts.iter().map(|host| host.serve_once()).collect();
             // SAFETY: the caller's promise.
-            let ready = unsafe { take(set, events, count, Some(0), mask) }?;
+            let ready = unsafe { take(set, &hosts, events, count, Some(0), mask) }?;
             if ready > 0 || ready == 0 && limit_ns == Some(0) {
                 return Ok(ready);
             }
@@ -168,7 +175,7 @@ impl EpollSet {
                 host.serving.fetch_add(1, Ordering::SeqCst);
             }
             // SAFETY: the caller's promise.
-            let ready = unsafe { take(set, events, count, sleep_ns, mask) };
+            let ready = unsafe { take(set, &hosts, events, count, sleep_ns, mask) };
             for host in &hosts {
                 host.serving.fetch_sub(1, Ordering::SeqCst);
                 host.note_activity();
@@ -202,6 +209,7 @@ fn look(hosts: &[Arc<Host>], spin_ns: u64) -> bool {
 /// As [`EpollSet::wait`].
 unsafe fn take(
     set: RawFd,
+    hosts: &[Arc<Host>],
     events: *mut epoll_event,
     count: c_int,
     limit_ns: Option<u64>,
@@ -219,7 +227,9 @@ unsafe fn take(
         // SAFETY: the kernel wrote `got` events; the structure is packed.
         unsafe {
             let event = events.add(at).read_unaligned();
-            if { event.u64 } != port_data() {
+            if { event.u64 } == bulk_data() {
+                hosts.iter().for_each(|host| host.note_bulk());
+            } else if { event.u64 } != port_data() {
                 events.add(kept).write_unaligned(event);
                 kept += 1;
             }

@@ -67,6 +67,8 @@ pub struct Host {
     pub interface: Interface,
     /// The descriptor that becomes readable when a frame came.
     packet_fd: RawFd,
+    /// A second one for packets that are some of many.
+    bulk_fd: Option<RawFd>,
     state: Mutex<State>,
     /// Threads of the program that sleep on the port.
     pub(crate) serving: AtomicU32,
@@ -104,7 +106,9 @@ impl Host {
         config.ether_type = parts.ether_type;
         let engine = Engine::new(config, crate::random()).map_err(|_| Errno(libc::ENETDOWN))?;
         let packet_fd = parts.port.as_fd().as_raw_fd();
+        let bulk_fd = parts.port.bulk_fd().map(|fd| fd.as_raw_fd());
         own_fds::protect(packet_fd);
+        bulk_fd.into_iter().for_each(own_fds::protect);
         let ports = ports_of(parts.block);
         let port = Port::new(
             parts.port,
@@ -116,6 +120,7 @@ impl Host {
             changes: changes.clone(),
             interface: parts.interface,
             packet_fd,
+            bulk_fd,
             state: Mutex::new(State::new(engine, port, parts.report, changes)),
             spin_ns: settings::get().spin_ns,
             spin: Spin::default(),
@@ -227,6 +232,7 @@ impl Host {
     /// Closes the parent's port in a forked child.
     pub(crate) fn drop_port(&self) {
         own_fds::release(self.packet_fd);
+        self.bulk_fd.into_iter().for_each(own_fds::release);
         let mut state = self.lock();
         state.port.close();
         state.report = None;
@@ -262,7 +268,7 @@ impl Host {
         let Ok(mut state) = self.state.try_lock() else {
             return false;
         };
-        !state.port.arm()
+        state.port.has_frame()
     }
 
     /// Locks the engine. It is only locked for as long as a call runs, never while a thread sleeps.
@@ -294,9 +300,22 @@ impl Host {
         }
     }
 
-    /// Whether a frame waits at the port, for threads that spin.
-    pub(crate) fn packet_fd(&self) -> RawFd {
-        self.packet_fd
+    /// Returns the descriptors that become readable when a frame comes.
+    pub(crate) fn frame_fds(&self) -> impl Iterator<Item = RawFd> {
+        [self.packet_fd].into_iter().chain(self.bulk_fd)
+    }
+
+    /// After a poll of descriptors that may be among them.
+    pub(crate) fn note_polled(&self, fds: &[pollfd]) {
+        let is_bulk = |one: &pollfd| Some(one.fd) == self.bulk_fd && one.revents != 0;
+        if fds.iter().any(is_bulk) {
+            self.note_bulk();
+        }
+    }
+
+    /// The descriptor for packets that are some of many was readable.
+    pub(crate) fn note_bulk(&self) {
+        self.lock().port.bulk_came(now());
     }
 
     /// Returns a number that another one follows when something happens to a connection: for [`sleep`](Self::sleep).
@@ -359,24 +378,16 @@ impl Host {
         } else {
             limit_ns
         };
-        fds.push(pollfd {
-            fd: waiter.fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        });
+        fds.push(system::readable(waiter.fd()));
         if leads {
-            fds.push(pollfd {
-                fd: self.packet_fd,
-                events: if wants_room {
-                    libc::POLLIN | libc::POLLOUT
-                } else {
-                    libc::POLLIN
-                },
-                revents: 0,
-            });
+            fds.extend(self.frame_fds().map(system::readable));
+            if wants_room {
+                fds[count + 1].events |= libc::POLLOUT;
+            }
             self.serving.fetch_add(1, Ordering::SeqCst);
         }
         let woken = system::poll(fds, limit_ns, mask);
+        self.note_polled(&fds[count..]);
         fds.truncate(count);
         waiter.reset();
         self.get_up(&waiter, leads, ids);

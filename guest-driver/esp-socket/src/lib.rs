@@ -11,6 +11,7 @@
 
 mod address;
 mod background;
+mod bulk_watch;
 mod c_interface;
 pub mod calls;
 pub mod connect;

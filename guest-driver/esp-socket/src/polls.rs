@@ -176,12 +176,11 @@ impl<'a> Poll<'a> {
             .filter(|(_, stream)| Arc::ptr_eq(&stream.host, &host));
         let ids: Vec<_> = of_first.map(|(_, stream)| stream.id).collect();
         let mut fds = self.lists.others.clone();
-        fds.extend(self.lists.hosts[1..].iter().map(|host| pollfd {
-            fd: host.packet_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        }));
-        host.sleep(seen, &ids, &mut fds, limit_ns, mask)
+        let others = &self.lists.hosts[1..];
+        fds.extend(others.iter().flat_map(|host| host.frame_fds()).map(system::readable));
+        let slept = host.sleep(seen, &ids, &mut fds, limit_ns, mask);
+        others.iter().for_each(|host| host.note_polled(&fds));
+        slept
     }
 
     fn run(&mut self, limit_ns: Option<u64>, mask: *const sigset_t) -> Result<c_int, Errno> {

@@ -2,7 +2,7 @@
 
 use std::{
     io::IoSlice,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     time::Instant,
 };
 
@@ -10,7 +10,7 @@ use esp::Engine;
 use ether::Time;
 use netif::{AfPacket, Interest, Netif, NetifError, Wake};
 
-use crate::mtu::Mtu;
+use crate::{bulk_watch::BulkWatch, mtu::Mtu, system};
 
 /// Frames that are handed to the port with one system call at most.
 const BATCH_FRAMES: usize = 32;
@@ -29,13 +29,17 @@ pub(crate) struct Port {
     is_down: bool,
     interface_index: u32,
     mtu: Mtu,
+    /// What is known of packets that come by the port's second socket, if it has one.
+    bulk: Option<BulkWatch>,
 }
 
 impl Port {
     /// `frame_len`: bytes of the longest frame.
     pub(crate) fn new(port: AfPacket, frame_len: usize, interface_index: u32) -> Self {
         let mtu = u16::try_from(port.mtu()).unwrap_or(u16::MAX);
+        let bulk = port.bulk_fd().map(|_| BulkWatch::new(frame_len));
         Self {
+            bulk,
             port: Some(port),
             frames: (0..BATCH_FRAMES).map(|_| vec![0; frame_len]).collect(),
             lengths: [0; BATCH_FRAMES],
@@ -67,6 +71,25 @@ impl Port {
         port.is_none_or(|port| matches!(port.wait(Interest::Receive, Instant::now(), None), Ok(Wake::Deadline)))
     }
 
+    /// Whether there is a frame, as far as that can be known without taking it.
+    pub(crate) fn has_frame(&mut self) -> bool {
+        if !self.arm() {
+            return true;
+        }
+        let is_expected = self.bulk.as_ref().is_some_and(BulkWatch::is_expected);
+        let bulk = self.port.as_ref().and_then(AfPacket::bulk_fd).filter(|_| is_expected);
+        let is_readable = |fd: BorrowedFd<'_>| {
+            let mut fds = [system::readable(fd.as_raw_fd())];
+            system::poll(&mut fds, Some(0), std::ptr::null()).is_ok_and(|count| count > 0)
+        };
+        bulk.is_some_and(is_readable)
+    }
+
+    /// The second socket was seen to be readable.
+    pub(crate) fn bulk_came(&mut self, now: Time) {
+        self.bulk.iter_mut().for_each(|bulk| bulk.came(now));
+    }
+
     /// Returns the MTU that the port has room for, in bytes.
     pub(crate) fn mtu_max(&self) -> usize {
         self.mtu.of_port()
@@ -94,14 +117,21 @@ impl Port {
 
     /// Hands frames that came to the engine.
     pub(crate) fn receive(&mut self, engine: &mut Engine, now: Time) {
+        self.bulk.iter_mut().for_each(|bulk| bulk.begin_turn(now));
         for _ in 0..TURN_FRAMES {
             let Some(port) = self.port.as_mut() else {
                 return;
             };
+            if let Some(bulk) = &self.bulk {
+                port.expect_bulk(bulk.is_expected());
+            }
             match port.poll_receive() {
                 Ok(Some(frame)) => {
                     // What is not taken, the engine has counted.
                     let _ = engine.handle(frame, now);
+                    if let Some(bulk) = &mut self.bulk {
+                        bulk.took(frame.len(), now);
+                    }
                 }
                 Ok(None) => return,
                 Err(_) => {

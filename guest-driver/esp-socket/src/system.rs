@@ -13,6 +13,15 @@ fn checked(result: libc::c_long) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno::last())
 }
 
+/// Returns a descriptor to be watched until it can be read.
+pub(crate) const fn readable(fd: RawFd) -> pollfd {
+    pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
 /// Waits for descriptors; `limit_ns`: at most so long, for ever if `None`.
 ///
 /// # Errors
