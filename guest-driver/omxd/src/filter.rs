@@ -173,7 +173,7 @@ pub(crate) mod tests {
         run_as(libc::PACKET_HOST, program, frame)
     }
 
-    fn run_as(packet_type: u8, program: &[I], frame: &[u8]) -> u32 {
+    pub(crate) fn run_as(packet_type: u8, program: &[I], frame: &[u8]) -> u32 {
         let (mut a, mut x, mut at) = (0u32, 0u32, 0usize);
         loop {
             let i = program[at];
@@ -181,6 +181,8 @@ pub(crate) mod tests {
             let same = |other: I| i.code == other.code;
             if i == I::load_packet_type() {
                 a = packet_type.into();
+            } else if same(I::load_len()) {
+                a = frame.len() as u32;
             } else if same(I::load_byte(0)) {
                 let Some(byte) = frame.get(i.operand as usize) else {
                     return 0;

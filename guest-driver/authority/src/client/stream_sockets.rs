@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Makes the port of a program of a packet socket.
-fn port_of(opened: &OpenedPort, socket: OwnedFd) -> Result<EspPort, OmxdError> {
+fn port_of(opened: &OpenedPort, socket: OwnedFd, bulk: Option<OwnedFd>) -> Result<EspPort, OmxdError> {
     if opened.block < BLOCK_FIRST {
         return Err(OmxdError::Protocol);
     }
@@ -40,7 +40,7 @@ fn port_of(opened: &OpenedPort, socket: OwnedFd) -> Result<EspPort, OmxdError> {
             slot_len: opened.slot_len,
         },
         socket,
-        bulk: None,
+        bulk,
         sink: None,
         direct: None,
     };
@@ -66,11 +66,19 @@ impl Session {
     /// [`OmxdError::Refused`]: by [`crate::Refusal::NoEsp`] where the interface has no ESP, by [`crate::Refusal::Busy`] when all blocks
     /// are taken or as many as one user may have; [`OmxdError::Gone`].
     pub fn open_esp(&self) -> Result<OpenedEsp, OmxdError> {
-        match self.ask_esp(EspRequest::Open { command: command() }, OPEN_LIMIT)? {
-            (EspReply::Opened { port, ether_type }, fds) => {
+        let request = EspRequest::Open {
+            command: command(),
+            bulk_socket: true,
+        };
+        match self.ask_esp(request, OPEN_LIMIT)? {
+            (EspReply::Opened { port, ether_type }, mut fds) => {
+                if fds.len() != 2 + usize::from(port.bulk_socket) {
+                    return Err(OmxdError::Protocol);
+                }
+                let bulk = port.bulk_socket.then(|| self.placed(fds.remove(1)));
                 let [socket, report] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
                 Ok(OpenedEsp {
-                    port: port_of(&port, self.placed(socket))?,
+                    port: port_of(&port, self.placed(socket), bulk)?,
                     ether_type: EtherType(ether_type),
                     report: self.placed(report),
                 })
@@ -87,7 +95,7 @@ impl Session {
         match self.ask_esp(EspRequest::MorePorts, OPEN_LIMIT)? {
             (EspReply::MorePorts(port), fds) => {
                 let [socket] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
-                port_of(&port, socket)
+                port_of(&port, socket, None)
             }
             _ => Err(OmxdError::Protocol),
         }

@@ -18,6 +18,9 @@ pub enum EspRequest {
     Open {
         /// The program, as it says.
         command: String,
+        /// It takes a second socket for bulk data.
+        #[serde(default)]
+        bulk_socket: bool,
     },
     /// Opens a further port for this connection.
     MorePorts,
@@ -87,7 +90,7 @@ pub enum EspRequest {
 /// An answer about ESP.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum EspReply {
-    /// A session is open. With it come the packet socket and the memory for reports.
+    /// A session is open. With it come the packet socket, one for bulk data if the port has it, and the memory for reports.
     Opened {
         /// The port.
         port: OpenedPort,
@@ -147,6 +150,9 @@ pub struct OpenedPort {
     pub blocks: usize,
     /// Bytes of a slot of its receive ring.
     pub slot_len: usize,
+    /// Whether bulk data comes by a second socket.
+    #[serde(default)]
+    pub bulk_socket: bool,
 }
 
 /// Whom a ping is for.

@@ -13,7 +13,7 @@ use weft_authority::{
 
 use super::{Daemon, DaemonOptions, requests::kept_command};
 use crate::{
-    esp::{Answered, Asking, Esp, why_no_esp},
+    esp::{Answered, Asking, Esp, Settings, why_no_esp},
     owners::{self, Owned, Program},
 };
 
@@ -42,7 +42,12 @@ impl StreamSockets {
             return Self::Off(sentence);
         }
         let program_of = |block| owners::read(table.private_file(), Owned::Block(block));
-        match Esp::new(interface, ether_type, options.ring_len, program_of) {
+        let settings = Settings {
+            ether_type,
+            ring_len: options.ring_len,
+            bulk_socket: options.data_socket,
+        };
+        match Esp::new(interface, &settings, program_of) {
             Ok(esp) => Self::On(Box::new(esp)),
             Err(error) => {
                 tracing::warn!("{error}; there is no ESP on {}", interface.name);
@@ -115,11 +120,11 @@ impl Daemon {
             }
             (StreamSockets::Off(sentence), _) => Err((Refusal::NoEsp, sentence.clone())),
             (StreamSockets::On(esp), request) => match request {
-                EspRequest::Open { command } => {
+                EspRequest::Open { command, bulk_socket } => {
                     esp.release(who.connection);
-                    esp.open(&who, kept_command(command))
+                    esp.open(&who, kept_command(command), bulk_socket, now)
                 }
-                EspRequest::MorePorts => esp.more_ports(&who),
+                EspRequest::MorePorts => esp.more_ports(&who, now),
                 EspRequest::Resume { blocks, mtu, command } => esp.resume(&who, &blocks, mtu, kept_command(command)),
                 EspRequest::Listen { address, only_v6 } => esp.listen(&who, address, only_v6),
                 EspRequest::Forget { id, key } => esp.forget(id, key),

@@ -1,6 +1,8 @@
 //! Filters for the sockets of ESP: which frames are for the wire ports of one block, and which for the authority. SYNs and EDP's frames
 //! are always the authority's, since they name ports that programs bound, not wire ports.
 
+use esp::wire::{BULK_FRAME_LEN_MIN, Flags, Kind};
+use ether::ETHERNET_HEADER_LEN;
 use netif::Instruction as I;
 
 /// Where kind and flags are.
@@ -11,6 +13,13 @@ const FIRST_OF_ESP: u32 = 3 << 4;
 const SYN: u32 = 5 << 4;
 /// The upper half of the destination port, which is its block.
 const BLOCK_OFFSET: u32 = 17;
+
+/// Kind and flag of data that is marked as one of many packets, if the frame is so long.
+const BULK: u32 = (Kind::Data as u32) << 4 | Flags::LENGTH as u32;
+const BULK_MASK: u32 = KIND_MASK | Flags::LENGTH as u32;
+const BULK_LEN_MIN: u32 = BULK_FRAME_LEN_MIN as u32;
+/// Bytes that programs of groups do not see.
+const LINK_HEADER_LEN: u32 = ETHERNET_HEADER_LEN as u32;
 
 /// A set of blocks, a bit each.
 pub(crate) type BlockSet = [u32; 8];
@@ -26,6 +35,68 @@ pub(crate) const fn for_block(block: u8) -> [I; 8] {
         I::if_equal(block as u32, 0, 1),
         I::pass(),
         I::drop(),
+    ]
+}
+
+/// Passes the frames for the wire ports of this block that are marked as some of many.
+pub(crate) const fn for_bulk(block: u8) -> [I; 9] {
+    [
+        I::load_byte(KIND_OFFSET),
+        I::and(BULK_MASK),
+        I::if_equal(BULK, 0, 5),
+        I::load_len(),
+        I::if_at_least(BULK_LEN_MIN, 0, 3),
+        I::load_byte(BLOCK_OFFSET),
+        I::if_equal(block as u32, 0, 1),
+        I::pass(),
+        I::drop(),
+    ]
+}
+
+/// Passes all other frames for the wire ports of this block.
+pub(crate) const fn for_messages(block: u8) -> [I; 13] {
+    [
+        I::load_byte(KIND_OFFSET),
+        I::and(BULK_MASK),
+        I::if_equal(BULK, 0, 2),
+        I::load_len(),
+        I::if_at_least(BULK_LEN_MIN, 7, 0),
+        I::load_byte(KIND_OFFSET),
+        I::and(KIND_MASK),
+        I::if_at_least(FIRST_OF_ESP, 0, 4),
+        I::if_equal(SYN, 3, 0),
+        I::load_byte(BLOCK_OFFSET),
+        I::if_equal(block as u32, 0, 1),
+        I::pass(),
+        I::drop(),
+    ]
+}
+
+/// The sockets of a program that share the kernel's lookup with the authority's port, in the order in which they are members of the
+/// group: the one for bulk data, the ring, and behind them the port.
+pub(crate) const BULK_MEMBER: u32 = 0;
+pub(crate) const RING_MEMBER: u32 = 1;
+pub(crate) const PORT_MEMBER: u32 = 2;
+
+/// Chooses a member for each frame. Filters drop what is for none of them, also what is too short to be read and when there is no port.
+pub(crate) const fn among_sockets(block: u8) -> [I; 15] {
+    [
+        // To another station: received because a program asked for such frames.
+        I::load_packet_type(),
+        I::if_at_least(libc::PACKET_OTHERHOST as u32, 12, 0),
+        I::load_byte(BLOCK_OFFSET - LINK_HEADER_LEN),
+        I::if_equal(block as u32, 0, 10),
+        I::load_byte(KIND_OFFSET - LINK_HEADER_LEN),
+        I::and(BULK_MASK),
+        I::if_equal(BULK, 0, 3),
+        I::load_len(),
+        I::if_at_least(BULK_LEN_MIN - LINK_HEADER_LEN, 0, 4),
+        I::choose(BULK_MEMBER),
+        I::and(KIND_MASK),
+        I::if_at_least(FIRST_OF_ESP, 0, 2),
+        I::if_equal(SYN, 1, 0),
+        I::choose(RING_MEMBER),
+        I::choose(PORT_MEMBER),
     ]
 }
 
@@ -67,13 +138,52 @@ pub(crate) const fn has(set: &BlockSet, block: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::tests::run;
+    use crate::filter::tests::{run, run_as};
 
     fn frame(kind: u8, port: u16) -> Vec<u8> {
         let mut frame = vec![0xee; 60];
         frame[14] = kind << 4 | 0xf;
         frame[17..19].copy_from_slice(&port.to_be_bytes());
         frame
+    }
+
+    #[test]
+    fn of_a_programs_two_sockets_one_gets_marked_packets_and_the_other_one_all_else_that_one_alone_would() {
+        let block = 0x35;
+        let among = among_sockets(block);
+        for first in 0..=255 {
+            for of in [block, block ^ 1, 0] {
+                for len in [14, 15, 17, 18, 60, 127, 128, 1514] {
+                    let mut whole = vec![0xee; 1514];
+                    whole[14] = first;
+                    whole[17] = of;
+                    let bytes = &whole[..len];
+                    let is_marked = first & 0xf8 == 0x38 && len >= 128;
+                    let passes = |filter: &[I]| run(filter, bytes) != 0;
+                    let (all, bulk, messages) = (
+                        passes(&for_block(block)),
+                        passes(&for_bulk(block)),
+                        passes(&for_messages(block)),
+                    );
+                    assert_eq!(
+                        (bulk, messages),
+                        (all && is_marked, all && !is_marked),
+                        "{first:x} {of} {len}"
+                    );
+                    if len < 18 {
+                        // Numbers 0 and 1 have filters that drop it.
+                        continue;
+                    }
+                    let wanted = match (bulk, messages) {
+                        (true, _) => BULK_MEMBER,
+                        (_, true) => RING_MEMBER,
+                        _ => PORT_MEMBER,
+                    };
+                    assert_eq!(run(&among, &bytes[14..]), wanted, "{first:x} {of} {len}");
+                    assert_eq!(run_as(libc::PACKET_OTHERHOST, &among, &bytes[14..]), PORT_MEMBER);
+                }
+            }
+        }
     }
 
     #[test]

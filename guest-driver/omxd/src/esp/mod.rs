@@ -13,6 +13,7 @@ mod listeners;
 mod pings;
 mod resolver;
 mod sessions;
+mod sharing;
 mod socket_table;
 mod stock;
 mod tokens;
@@ -30,19 +31,19 @@ use esp::{
     wire::{Frame, Kind},
 };
 use ether::{EtherType, Time};
-use netif::{AfPacket, AfPacketOptions, Interface, Netif, PreparedSocket, UnboundSocket};
+use netif::{AfPacket, AfPacketOptions, Interface, Netif};
 use rustix::event::epoll;
 use weft_authority::{
     OmxdError, Refusal,
-    esp::{EspCounter, EspReply, OpenedPort},
+    esp::{EspCounter, EspReply},
 };
 
 pub(crate) use self::sessions::{Answered, Asking};
 use self::{
     addresses::HostAddresses, blocks::Blocks, counters::Counts, listeners::Listeners, pings::Pings, resolver::Resolver,
-    sessions::Session, stock::Stock, tokens::Tokens,
+    sessions::Session, sharing::Sharing, stock::Stock, tokens::Tokens,
 };
-use crate::{own_port::OWN_RING_LEN, owners::Program};
+use crate::{own_port::OWN_RING_LEN, owners::Program, setup};
 
 /// Frames handled, and frames sent, before others get their turn.
 const FRAMES_PER_TURN: usize = 64;
@@ -96,6 +97,15 @@ impl Watched {
     }
 }
 
+/// How an interface is served.
+pub(crate) struct Settings {
+    pub(crate) ether_type: EtherType,
+    /// Bytes of a program's ring.
+    pub(crate) ring_len: usize,
+    /// Whether programs have a second socket for bulk data; by default where it pays.
+    pub(crate) bulk_socket: Option<bool>,
+}
+
 /// The interface that is served, and how.
 struct Wire {
     interface: Interface,
@@ -106,6 +116,9 @@ struct Wire {
     /// How programs' sockets are.
     options: AfPacketOptions,
     stock: Stock,
+    /// Programs may have a second socket for bulk data.
+    has_bulk: bool,
+    sharing: Option<Sharing>,
 }
 
 /// The authority of an interface for ESP.
@@ -171,8 +184,18 @@ pub fn why_no_esp(interface: &Interface) -> Option<String> {
     }
 }
 
+/// Whether data of many packets comes to programs by a socket of its own. Over veth the sender's core does the kernel's work for a frame,
+/// up to the copy into the receiver's ring, and is the limit; what it leaves in a socket without a ring the receiver's core copies. Frames
+/// that the kernel puts into pages of their own gain nothing.
+fn has_bulk_sockets(interface: &Interface) -> bool {
+    setup::has_data_socket(interface.driver().as_deref()) && setup::bulk_path_comes_first(interface.mtu)
+}
+
 impl Wire {
-    fn open(interface: &Interface, ether_type: EtherType, ring_len: usize) -> Result<Self, OmxdError> {
+    fn open(interface: &Interface, settings: &Settings) -> Result<Self, OmxdError> {
+        let Settings {
+            ether_type, ring_len, ..
+        } = *settings;
         let own_ring = AfPacketOptions {
             ring_len: OWN_RING_LEN,
             ..AfPacketOptions::default()
@@ -182,37 +205,17 @@ impl Wire {
             linear_head: true,
             ..AfPacketOptions::default()
         };
+        let has_bulk = settings.bulk_socket.unwrap_or_else(|| has_bulk_sockets(interface));
         Ok(Self {
             interface: interface.clone(),
             mtu: interface.mtu,
             ether_type,
             port: AfPacket::open(&interface.name, ether_type, &own_ring)?,
             options,
-            stock: Stock::new(&interface.name, options)?,
+            stock: Stock::new(&interface.name, options, has_bulk)?,
+            has_bulk,
+            sharing: None,
         })
-    }
-
-    /// Makes a port for a program: a packet socket that gets the frames for one block of wire ports.
-    fn port_for(&mut self, block: u8) -> Result<(OpenedPort, OwnedFd), OmxdError> {
-        // It may have been renamed, or have another MTU by now.
-        let interface = Interface::find_by_index(self.interface.index)?;
-        let made = match self.stock.take(&interface) {
-            Some(made) => made,
-            None => UnboundSocket::new(&interface.name, &self.options)?,
-        };
-        let prepared = made.bind(self.ether_type, &filter::for_block(block))?;
-        PreparedSocket::keep_alone(prepared.socket.as_fd())?;
-        let port = OpenedPort {
-            block,
-            interface_name: interface.name,
-            interface_index: interface.index,
-            mac: self.interface.mac.0,
-            mtu: interface.mtu,
-            block_len: prepared.layout.block_len,
-            blocks: prepared.layout.blocks,
-            slot_len: prepared.layout.slot_len,
-        };
-        Ok((port, prepared.socket))
     }
 }
 
@@ -223,14 +226,13 @@ impl Esp {
     /// [`OmxdError`] where the system refuses something.
     pub(crate) fn new(
         interface: &Interface,
-        ether_type: EtherType,
-        ring_len: usize,
+        settings: &Settings,
         program_of: impl Fn(u8) -> Option<Program>,
     ) -> Result<Self, OmxdError> {
         let mut random = Random::new()?;
-        let wire = Wire::open(interface, ether_type, ring_len)?;
+        let wire = Wire::open(interface, settings)?;
         let mut config = Config::new(interface.mac, u16::try_from(interface.mtu).unwrap_or(u16::MAX));
-        config.ether_type = ether_type;
+        config.ether_type = settings.ether_type;
         config.handshake_ports = Some(HANDSHAKE_PORTS);
         config.send_buffer = 0;
         config.receive_buffer = 0;

@@ -12,8 +12,8 @@ use rustix::fs::{Mode, fchmod};
 use weft_authority::{
     OmxdError, Refusal,
     esp::{
-        EspConnection, EspListening, EspProgram, EspReply, EspStatus, PAGE_ENTRIES_MAX, RECORDS_MAX, REPORT_LEN,
-        write_report,
+        EspConnection, EspListening, EspProgram, EspReply, EspStatus, OpenedPort, PAGE_ENTRIES_MAX, RECORDS_MAX,
+        REPORT_LEN, write_report,
     },
 };
 
@@ -73,38 +73,44 @@ pub(crate) type Freed = Vec<u8>;
 
 impl Esp {
     /// Opens a session with its first port. A program that had one gets it anew.
-    pub(crate) fn open(&mut self, who: &Asking, command: String) -> Answered {
+    pub(crate) fn open(&mut self, who: &Asking, command: String, takes_bulk: bool, now: Time) -> Answered {
         let mut session = Session::new(who, command, usize::MAX)?;
         let report = session.report()?;
-        let (port, socket) = self.give_port(who)?;
+        let (port, mut fds) = self.give_port(who, takes_bulk, now)?;
         session.port_mtu = port.mtu;
         self.sessions.insert(who.connection, session);
         let ether_type = self.wire.ether_type.0;
-        Ok((EspReply::Opened { port, ether_type }, vec![socket, report]))
+        fds.push(report);
+        Ok((EspReply::Opened { port, ether_type }, fds))
     }
 
     /// Opens a further port of a session.
-    pub(crate) fn more_ports(&mut self, who: &Asking) -> Answered {
+    pub(crate) fn more_ports(&mut self, who: &Asking, now: Time) -> Answered {
         if !self.sessions.contains_key(&who.connection) {
             let sentence = "this program has no port for ESP yet".to_owned();
             return Err((Refusal::NotOpen, sentence));
         }
-        let (port, socket) = self.give_port(who)?;
+        let (port, fds) = self.give_port(who, false, now)?;
         if let Some(session) = self.sessions.get_mut(&who.connection) {
             session.port_mtu = session.port_mtu.min(port.mtu);
         }
-        Ok((EspReply::MorePorts(port), vec![socket]))
+        Ok((EspReply::MorePorts(port), fds))
     }
 
-    fn give_port(&mut self, who: &Asking) -> Result<(weft_authority::esp::OpenedPort, OwnedFd), Refused> {
+    fn give_port(&mut self, who: &Asking, takes_bulk: bool, now: Time) -> Result<(OpenedPort, Vec<OwnedFd>), Refused> {
         let block = self.blocks.give(who.connection, who.user, who.privileged)?;
         // Until the program's socket is there, its frames go nowhere.
         self.blocks_changed();
-        self.wire.port_for(block).map_err(|error| {
+        let made = self.wire.port_for(block, takes_bulk, self.blocks.taken());
+        let made = made.map_err(|error| {
             self.blocks.take_from(who.connection, block);
             self.blocks_changed();
             system(error)
-        })
+        })?;
+        if let Some(shared) = made.shared {
+            self.share_lookup(shared, now);
+        }
+        Ok((made.port, made.fds))
     }
 
     /// Takes blocks of an earlier authority back for their program: all of them or none.
@@ -131,6 +137,7 @@ impl Esp {
         let freed = self.blocks.release(connection);
         if !freed.is_empty() {
             self.blocks_changed();
+            self.wire.end_sharing(&freed);
         }
         freed
     }

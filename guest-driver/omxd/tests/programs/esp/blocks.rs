@@ -10,7 +10,7 @@ use esp::wire::{Body, Header, Kind, Moved, Ping, Question, Ranges, ResetCode};
 use netif::{AfPacket, Interest, Netif};
 use weft_authority::{
     OmxdError, Refusal,
-    esp::{REPORT_LEN, SESSION_BLOCKS_MAX},
+    esp::{EspCounter, REPORT_LEN, SESSION_BLOCKS_MAX},
 };
 
 use super::rig::on_stage;
@@ -83,6 +83,68 @@ fn a_program_gets_the_frames_of_its_own_ports_alone_and_no_syns_nor_pings() {
                 let others = kinds(&mut ports[1 - at].port, last_number);
                 assert_eq!(others, if neighbour { of_own.to_vec() } else { Vec::new() });
             }
+        },
+    );
+}
+
+#[test]
+fn marked_packets_come_by_a_socket_of_their_own_and_reach_the_authority_when_the_program_has_ended() {
+    on_stage(
+        "esp::blocks::marked_packets_come_by_a_socket_of_their_own_and_reach_the_authority_when_the_program_has_ended",
+        |stage| {
+            let sessions = [stage.session(), stage.session()];
+            let mut ports = sessions.each_ref().map(|session| session.open_esp().unwrap().port);
+            let first_ports = ports.each_ref().map(|port| *port.ports.start());
+            let header = |to, number, bulk| Header {
+                number,
+                bulk,
+                ..Header::new(9, to)
+            };
+            // The first shares the lookup with the authority's port, the second does not.
+            for at in 0..2 {
+                assert!(ports[at].port.bulk_fd().is_some());
+                ports[at].port.expect_bulk(true);
+                for to in first_ports {
+                    stage.send_frame(&header(to, 1, true), &Body::Data(b"marked"));
+                    stage.send_frame(&header(to, 2, false), &Body::Data(&[7; 200]));
+                    stage.send_frame(&header(to, 3, true), &Body::Data(&[7; 200]));
+                    stage.send_frame(&header(to, 4, true), &Body::Data(b"last"));
+                }
+                for port in &mut ports {
+                    let mut numbers = Vec::new();
+                    while numbers.len() < 4 {
+                        if let Some(frame) = port.port.poll_receive().unwrap() {
+                            numbers.push(frame[22]);
+                        }
+                    }
+                    assert_eq!(numbers, [2, 1, 3, 4], "the ring is looked into first");
+                }
+            }
+            // Others may have its sockets, and nobody knows what has become of them.
+            let [first, second] = sessions;
+            let sockets = [Some(ports[0].port.as_fd()), ports[0].port.bulk_fd()];
+            let kept = sockets.map(|socket| socket.unwrap().try_clone_to_owned().unwrap());
+            drop(first);
+            crate::rig::wait_until("its block is free", || second.esp_status().unwrap().blocks == 1);
+            for bulk in [false, true] {
+                let frames = stage.count(EspCounter::Frames);
+                // The authority's port may get all frames a little later.
+                let begin = Instant::now();
+                while stage.count(EspCounter::Frames) == frames {
+                    assert!(begin.elapsed() < crate::rig::LIMIT, "{bulk}");
+                    stage.send_frame(&header(first_ports[0], 5, bulk), &Body::Data(b"late"));
+                }
+            }
+            drop(kept);
+            // The next one shares it again.
+            let next = stage.session();
+            let mut port = next.open_esp().unwrap().port;
+            port.port.expect_bulk(true);
+            stage.send_frame(&header(*port.ports.start(), 6, true), &Body::Data(b"marked"));
+            while port.port.poll_receive().unwrap().is_none() {}
+            let frames = stage.count(EspCounter::Frames);
+            stage.send_frame(&header(1, 7, false), &Body::Data(b"for the authority"));
+            stage.await_count(EspCounter::Frames, frames + 1);
         },
     );
 }

@@ -40,7 +40,8 @@ pub struct Station {
 }
 
 impl Station {
-    pub fn new(port: AfPacket, next_port: u16) -> Self {
+    pub fn new(mut port: AfPacket, next_port: u16) -> Self {
+        port.expect_bulk(true);
         let config = Config::new(port.mac(), u16::try_from(port.mtu()).unwrap());
         Self {
             engine: Engine::new(config, 0x5eed ^ u64::from(next_port)).unwrap(),
