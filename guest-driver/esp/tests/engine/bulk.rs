@@ -31,9 +31,7 @@ fn send(world: &mut World, lengths: &[usize], at_once: bool) {
                     Ok(len) => given += len,
                     Err(_) => break,
                 }
-            } else if at_once
-                || taken.len() == end && world.hosts[0].engine.info(ids[0]).unwrap().unacknowledged == 0
-            {
+            } else if at_once || taken.len() == end && world.hosts[0].engine.info(ids[0]).unwrap().unacknowledged == 0 {
                 message += 1;
             } else {
                 break;
