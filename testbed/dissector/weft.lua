@@ -1069,6 +1069,8 @@ DissectorTable.get("ethertype"):add(0x88b6, mc)
 -- Frames of ESP and EDP (docs/spec/esp-wire.md).
 local esp = Proto("weftesp", "Weft Ethernet Stream and Datagram Protocols")
 local ESP_HEADER_LEN = 13
+-- A length in data of so many bytes behind the header of Ethernet marks it as one of many.
+local ESP_MARKED_LEN_MIN = 114
 local ESP_KINDS = {
     [0] = "datagram", [1] = "ping", [2] = "pong", [3] = "data", [4] = "acknowledgement", [5] = "SYN",
     [6] = "SYN+ACK", [7] = "FIN", [8] = "reset", [9] = "probe", [10] = "moved", [11] = "piece",
@@ -1090,6 +1092,7 @@ local s = {
     ack = ProtoField.uint32("weftesp.ack", "Next expected number", base.DEC),
     window = ProtoField.uint32("weftesp.window", "Window, in packets", base.DEC),
     payload_length = ProtoField.uint16("weftesp.payload_length", "Bytes of the payload", base.DEC),
+    one_of_many = ProtoField.bool("weftesp.one_of_many", "One of many"),
     version = ProtoField.uint8("weftesp.version", "Version", base.DEC),
     instance = ProtoField.uint64("weftesp.instance", "Instance", base.HEX),
     peer_instance = ProtoField.uint64("weftesp.peer_instance", "Instance of the SYN", base.HEX),
@@ -1239,6 +1242,9 @@ function esp.dissector(t, pinfo, root)
             tree:add(s.payload_length, t(at, 2))
             length = t(at, 2):uint()
             at = at + 2
+        end
+        if kind == 3 then
+            tree:add(s.one_of_many, has_length and t:len() >= ESP_MARKED_LEN_MIN):set_generated()
         end
         if kind == 0 or kind == 3 or kind == 11 then
             result = esp_payload(t, tree, kind, at, length)

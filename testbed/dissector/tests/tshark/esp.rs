@@ -8,7 +8,7 @@ use ether::{EtherType, MacAddr};
 use crate::common::{Fields, Numbers, number, tshark};
 
 const EXPERT: &str = "_ws.expert.message";
-const FIELDS: [&str; 25] = [
+const FIELDS: [&str; 26] = [
     "kind",
     "push",
     "source_port",
@@ -17,6 +17,7 @@ const FIELDS: [&str; 25] = [
     "ack",
     "window",
     "payload_length",
+    "one_of_many",
     "payload",
     "version",
     "instance",
@@ -47,6 +48,7 @@ fn header(kind: Kind, numbers: &mut Numbers) -> Header {
         ack: has_ack.then(|| numbers.number() as u32),
         window: has_window.then(|| numbers.number() as u32),
         push: numbers.below(2) == 0,
+        bulk: kind == Kind::Data && numbers.below(2) == 0,
     }
 }
 
@@ -142,6 +144,8 @@ fn assert_header(row: &Fields, kind: Kind, header: &Header) {
     let shown = |name: &str| number(row, &format!("weftesp.{name}"));
     assert_eq!(shown("kind"), Some(kind as u64), "{row:?}");
     assert_eq!(shown("push"), Some(header.push.into()), "{row:?}");
+    let one_of_many = (kind == Kind::Data).then(|| header.bulk.into());
+    assert_eq!(shown("one_of_many"), one_of_many, "{row:?}");
     assert_eq!(shown("source_port"), Some(header.source_port.into()), "{row:?}");
     assert_eq!(
         shown("destination_port"),
