@@ -30,6 +30,7 @@ mod group;
 mod prepared;
 mod ring;
 pub(crate) mod socket;
+mod unbound;
 mod vnet;
 
 use std::{
@@ -48,8 +49,9 @@ use self::{
 };
 pub use self::{
     counter::FrameCounter,
-    prepared::{PreparedSocket, SharedLookup, UnboundSocket},
+    prepared::{PreparedSocket, SharedLookup},
     ring::RingLayout,
+    unbound::UnboundSocket,
 };
 use crate::{
     BURST_MAX, FrameLender, Instruction, Interest, LentMemory, Netif, NetifCounters, NetifError, Wake, af_xdp::Direct,
