@@ -44,7 +44,7 @@ const KEEP_ALIVE_NS: u64 = 10_000_000_000;
 const UNSENT_PAUSE_NS: u64 = 50_000;
 /// The pause after which a port is tried again whose interface is switched off.
 const DOWN_PAUSE_NS: u64 = 10_000_000;
-/// How long a thread sleeps at a time that nobody can wake.
+/// How long a thread sleeps at a time that no other thread can wake.
 const NAP_NS: u64 = 1_000_000;
 
 fn options() -> Options {
@@ -394,7 +394,7 @@ impl Host {
         woken.map(drop)
     }
 
-    /// Sleeps for a moment, as a thread does that can be woken by nobody, since the program has no descriptor left for that.
+    /// Sleeps for a moment, as a thread does that no other one can wake, since the program has no descriptor left for that.
     fn nap(&self, fds: &mut [pollfd], limit_ns: Option<u64>, mask: *const sigset_t) -> Result<(), Errno> {
         let limit_ns = limit_ns.map_or(NAP_NS, |limit_ns| limit_ns.min(NAP_NS));
         let woken = system::poll(fds, Some(limit_ns), mask);

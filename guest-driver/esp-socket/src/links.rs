@@ -20,7 +20,7 @@ use crate::{
 /// An interface without an authority is asked again after this time.
 const ABSENT_LIMIT: Duration = Duration::from_secs(1);
 
-/// More descriptors than the way to an interface takes at a time: a session, a port, its report, and what they are moved from.
+/// More descriptors than opening an interface takes at a time: a session, a port, its report, and what they are moved from.
 pub(crate) const FDS: usize = 8;
 
 /// One interface whose authority this process knows.
@@ -258,16 +258,16 @@ pub(crate) fn present() -> Vec<Arc<Link>> {
 }
 
 /// An interface and its host.
-pub(crate) type Way = (Arc<Link>, Arc<Host>);
+pub(crate) type OpenLink = (Arc<Link>, Arc<Host>);
 
 /// Returns an interface with its host, which is made if there is none.
-pub(crate) fn way(link: Arc<Link>) -> Option<Way> {
+pub(crate) fn with_host(link: Arc<Link>) -> Option<OpenLink> {
     let host = link.host().ok()?;
     Some((link, host))
 }
 
 /// Returns those of the interfaces that this process has ports of.
-pub(crate) fn ways(wanted: impl Fn(&Interface) -> bool) -> Vec<Way> {
+pub(crate) fn open_links(wanted: impl Fn(&Interface) -> bool) -> Vec<OpenLink> {
     let mut links = present();
     links.retain(|link| wanted(&link.interface));
     let host = |link: &Link| link.host.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -279,7 +279,7 @@ pub(crate) fn ways(wanted: impl Fn(&Interface) -> bool) -> Vec<Way> {
 
 /// Returns the interfaces that this process has connections over.
 pub(crate) fn hosts() -> Vec<Arc<Host>> {
-    ways(|_| true).into_iter().map(|(_, host)| host).collect()
+    open_links(|_| true).into_iter().map(|(_, host)| host).collect()
 }
 
 /// In a forked child: the parent's sessions are closed, which tells nobody anything, and this process has none.

@@ -20,7 +20,7 @@ use crate::{
     connect::{Made, become_stream},
     counters::{self, Count},
     errno::Errno,
-    links::{self, Alive, Link, Way},
+    links::{self, Alive, Link, OpenLink},
     own_fds,
     reserve::Reserved,
     rights, system,
@@ -72,20 +72,20 @@ impl Listener {
     ///
     /// # Errors
     /// `EMFILE`.
-    fn ways(&self) -> Result<Vec<Way>, Errno> {
+    fn open_links(&self) -> Result<Vec<OpenLink>, Errno> {
         let names: Vec<_> = {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             known.iter().map(|one| one.link.interface.name.clone()).collect()
         };
-        let mut ways = links::ways(|interface| names.contains(&interface.name));
-        let is_there = |name: &String| ways.iter().any(|(link, _)| link.interface.name == *name);
+        let mut open = links::open_links(|interface| names.contains(&interface.name));
+        let is_there = |name: &String| open.iter().any(|(link, _)| link.interface.name == *name);
         if !names.iter().all(is_there) {
             own_fds::check_room(links::FDS)?;
             // Connections of an authority that is gone, or has no ports left, cannot be taken up.
             let links = names.iter().filter_map(|name| links::link(name));
-            ways = links.filter_map(links::way).collect();
+            open = links.filter_map(links::with_host).collect();
         }
-        Ok(ways)
+        Ok(open)
     }
 
     fn key_at(&self, link: &Link) -> Option<EspKey> {
@@ -165,8 +165,8 @@ fn announce(fd: RawFd) -> Announced {
     announced
 }
 
-/// Has a socket listen, by the kernel's call, for connections over ESP and TCP. Whoever finds it by TCP is to find it by ESP, too, so the
-/// authorities are told first. One of them may not take it before the call: that an ordinary user has the port is seen once the kernel
+/// Has a socket listen, by the kernel's call, for connections over ESP and TCP. A client that finds it by TCP is to find it by ESP, too, so
+/// the authorities are told first. One of them may not take it before the call: that an ordinary user has the port is seen once the kernel
 /// listens, and a socket without a port gets it then.
 ///
 /// # Errors
@@ -251,8 +251,8 @@ pub unsafe fn accept(fd: RawFd, from: *mut sockaddr, len: *mut socklen_t, flags:
     loop {
         let mut raw = RawAddress::room();
         let (to, raw_len) = raw.parts_mut();
-        let (ways, reserved) = match &listener {
-            Some(listener) => (Some(listener.ways()?), Some(Reserved::take()?)),
+        let (open_links, reserved) = match &listener {
+            Some(listener) => (Some(listener.open_links()?), Some(Reserved::take()?)),
             None => (None, None),
         };
         // SAFETY: `raw` has the room that it says.
@@ -270,7 +270,7 @@ pub unsafe fn accept(fd: RawFd, from: *mut sockaddr, len: *mut socklen_t, flags:
                 Reserved::put_back(reserved);
                 raw
             }
-            Some(token) => match claim(listener.as_deref(), ways, accepted, token, reserved) {
+            Some(token) => match claim(listener.as_deref(), open_links, accepted, token, reserved) {
                 Claim::Made(peer) => peer,
                 Claim::Ordinary => raw,
                 Claim::Failed => {
@@ -301,11 +301,11 @@ enum Claim {
     Failed,
 }
 
-/// Takes a connection up that was announced. The listener, its ways and what is reserved are `None` for a socket that was made to listen by
+/// Takes a connection up that was announced. The listener, its links and what is reserved are `None` for a socket that was made to listen by
 /// another program.
 fn claim(
     listener: Option<&Listener>,
-    ways: Option<Vec<Way>>,
+    open_links: Option<Vec<OpenLink>>,
     accepted: RawFd,
     token: SocketAddr,
     reserved: Option<Reserved>,
@@ -313,8 +313,8 @@ fn claim(
     let Ok(reserved) = reserved.map_or_else(Reserved::take, Ok) else {
         return Claim::Failed;
     };
-    let ways = ways.unwrap_or_else(|| links::all().into_iter().filter_map(links::way).collect());
-    for (link, host) in ways {
+    let open_links = open_links.unwrap_or_else(|| links::all().into_iter().filter_map(links::with_host).collect());
+    for (link, host) in open_links {
         let key = listener.and_then(|listener| listener.key_at(&link));
         let claimed = match link.ask(|session| session.claim_esp(token, key)) {
             Ok(claimed) => claimed,

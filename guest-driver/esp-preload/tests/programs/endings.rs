@@ -64,8 +64,8 @@ fn m_hr2_a_server_with_few_descriptors_is_told_so_and_loses_no_connection() {
         |hosts| {
             let mut tcp = hosts.count_tcp();
             // A connection takes four numbers, so with one of these counts they end where any step of its begins.
-            let ways = (100..104).flat_map(|count| [("few", count), ("few-forked", count)]);
-            for ((kind, count), port) in ways.zip(7012..) {
+            let servers = (100..104).flat_map(|count| [("few", count), ("few-forked", count)]);
+            for ((kind, count), port) in servers.zip(7012..) {
                 let (count, port) = (count.to_string(), port.to_string());
                 let server = hosts.start_esp(Right, &["python3", LIMITS, kind, &count, &port]);
                 hosts.await_listener(Right, port.parse().unwrap());

@@ -19,7 +19,7 @@ const LATER_PACKETS: u32 = 3;
 const KEPT_CAPACITY: usize = 16;
 
 /// Long packets after which those that follow are marked as some of many, until none is in flight: so the receiver gets no packet by another
-/// path than one before it that is still under way, and sees enough long packets before to look for the marked ones.
+/// path than one before it that has not arrived, and sees enough long packets before to look for the marked ones.
 const BULK_AFTER_PACKETS: u8 = 16;
 
 /// Lists of packets that no connection uses, kept for the next.
@@ -81,6 +81,8 @@ pub(crate) enum Fin {
 #[derive(Debug, Default)]
 struct Fates {
     in_flight: u32,
+    /// Long packets that were sent since none was in flight, up to one more than [`BULK_AFTER_PACKETS`].
+    long_run: u8,
     lost: u32,
     selected: u32,
 }
@@ -121,8 +123,6 @@ pub(crate) struct SendHalf {
     recovery: Recovery,
     /// Bytes of the first packet that were sent again in pieces.
     piece_at: u16,
-    /// Long packets that were sent since none was in flight, up to one more than [`BULK_AFTER_PACKETS`].
-    long_run: u8,
 }
 
 /// What an acknowledgement meant.
@@ -293,10 +293,10 @@ impl SendHalf {
     #[inline]
     fn is_one_of_many(&mut self, len: usize) -> bool {
         if self.sent.is_empty() {
-            self.long_run = 0;
+            self.fates.long_run = 0;
         }
-        if self.long_run <= BULK_AFTER_PACKETS && len * 2 > usize::from(self.payload_max) {
-            self.long_run += 1;
+        if self.fates.long_run <= BULK_AFTER_PACKETS && len * 2 > usize::from(self.payload_max) {
+            self.fates.long_run += 1;
         }
         self.is_bulk()
     }
@@ -304,7 +304,7 @@ impl SendHalf {
     /// Whether packets are marked as some of many: in an MTU that has room for the shortest frame of that kind.
     #[inline]
     fn is_bulk(&self) -> bool {
-        self.long_run > BULK_AFTER_PACKETS && usize::from(self.payload_max) >= BULK_FRAME_LEN_MIN
+        self.fates.long_run > BULK_AFTER_PACKETS && usize::from(self.payload_max) >= BULK_FRAME_LEN_MIN
     }
 
     fn repeat(&mut self, index: usize, now: Time) -> Cut {

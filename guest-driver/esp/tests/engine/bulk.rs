@@ -13,8 +13,8 @@ use super::{
 
 const S: u64 = 1_000_000_000;
 
-/// Sends messages of these lengths, each when the one before was read and acknowledged, or all at once, and checks that they arrive.
-fn send(world: &mut World, lengths: &[usize], at_once: bool) {
+/// Sends messages of these lengths, each when the one before was read and acknowledged, or all together, and checks that they arrive.
+fn send(world: &mut World, lengths: &[usize], together: bool) {
     let ids = connect(world);
     let all: Vec<u8> = (0..lengths.iter().sum::<usize>()).map(|at| (at / 3) as u8).collect();
     let (mut given, mut message, mut taken) = (0, 0, Vec::new());
@@ -31,7 +31,8 @@ fn send(world: &mut World, lengths: &[usize], at_once: bool) {
                     Ok(len) => given += len,
                     Err(_) => break,
                 }
-            } else if at_once || taken.len() == end && world.hosts[0].engine.info(ids[0]).unwrap().unacknowledged == 0 {
+            } else if together || taken.len() == end && world.hosts[0].engine.info(ids[0]).unwrap().unacknowledged == 0
+            {
                 message += 1;
             } else {
                 break;
@@ -99,14 +100,14 @@ fn no_packet_is_marked_where_the_mtu_has_no_room_for_the_mark() {
 fn packets_stay_in_order_when_marked_ones_take_a_slower_path() {
     let mixed: Vec<usize> = (0..200).map(|at| [1, 40_000, 700, 90_001, 1_475, 33][at % 6]).collect();
     for bulk_ns in [0, 1_000, 30_000, 400_000] {
-        for at_once in [false, true] {
+        for together in [false, true] {
             let mut world = traced(1_500);
             world.faults.bulk_ns = bulk_ns;
-            send(&mut world, &mixed, at_once);
+            send(&mut world, &mixed, together);
             assert!(data(&mut world).iter().any(|(_, marked)| *marked));
             let count = |host: usize, counter| world.hosts[host].engine.counters().of(counter);
-            assert_eq!(count(1, Counter::OutOfOrder), 0, "{bulk_ns} {at_once}");
-            assert_eq!(count(0, Counter::Retransmitted), 0, "{bulk_ns} {at_once}");
+            assert_eq!(count(1, Counter::OutOfOrder), 0, "{bulk_ns} {together}");
+            assert_eq!(count(0, Counter::Retransmitted), 0, "{bulk_ns} {together}");
         }
     }
 }
