@@ -244,9 +244,11 @@ impl Hosts {
         };
         let before: Vec<_> = sockets().into_iter().map(|name| (age(&name), name)).collect();
         let mut command = self.command(host);
+        // One host takes long streams by a socket of their own, and the other one does not.
+        let data_socket = if host == Right { "true" } else { "false" };
         command
             .arg(omxd())
-            .args([interface, "--group", "nogroup"])
+            .args([interface, "--group", "nogroup", "--data-socket", data_socket])
             .stderr(Stdio::null());
         let daemon = Running::start(&mut command);
         let begin = Instant::now();

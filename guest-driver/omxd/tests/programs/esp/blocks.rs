@@ -13,7 +13,8 @@ use weft_authority::{
     esp::{EspCounter, REPORT_LEN, SESSION_BLOCKS_MAX},
 };
 
-use super::rig::on_stage;
+use super::rig::{Stage, on_stage};
+use crate::rig::in_own_world;
 
 /// The kinds of frames that come to a port, which all were sent before this.
 fn kinds(port: &mut AfPacket, last: u32) -> Vec<u8> {
@@ -89,9 +90,10 @@ fn a_program_gets_the_frames_of_its_own_ports_alone_and_no_syns_nor_pings() {
 
 #[test]
 fn marked_packets_come_by_a_socket_of_their_own_and_reach_the_authority_when_the_program_has_ended() {
-    on_stage(
+    in_own_world(
         "esp::blocks::marked_packets_come_by_a_socket_of_their_own_and_reach_the_authority_when_the_program_has_ended",
-        |stage| {
+        || {
+            let stage = &mut Stage::new(&["--data-socket", "true"]);
             let sessions = [stage.session(), stage.session()];
             let mut ports = sessions.each_ref().map(|session| session.open_esp().unwrap().port);
             let first_ports = ports.each_ref().map(|port| *port.ports.start());
