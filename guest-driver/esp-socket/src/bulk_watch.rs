@@ -7,15 +7,17 @@ use ether::Time;
 
 /// So long after a long packet others may come, in nanoseconds.
 const EXPECTED_NS: u64 = 1_000_000;
-/// Long packets in so long that announce marked ones: half as many as a peer sends before.
-const LONG_FRAMES: u8 = 8;
+/// Long packets in so long that announce marked ones: as many as a peer sends before, and more than messages with answers have.
+const LONG_FRAMES: u16 = 256;
+/// Long packets in so long with which more marked ones are expected.
+const LONG_FRAMES_ON: u16 = 64;
 
 /// What is known of marked packets.
 #[derive(Debug)]
 pub(crate) struct BulkWatch {
     long_frame_len: usize,
     /// Long frames before `count_until`.
-    long_frames: u8,
+    long_frames: u16,
     count_until: Time,
     expected_until: Time,
     is_expected: bool,
@@ -56,7 +58,11 @@ impl BulkWatch {
             self.long_frames = 0;
         }
         self.long_frames = self.long_frames.saturating_add(1);
-        if self.long_frames >= LONG_FRAMES {
+        let enough = if self.is_expected { LONG_FRAMES_ON } else { LONG_FRAMES };
+        if self.long_frames >= enough {
+            // Those that show that they go on are counted anew.
+            self.count_until = now.plus_nanos(EXPECTED_NS);
+            self.long_frames = 0;
             self.came(now);
         }
     }
@@ -84,10 +90,17 @@ mod tests {
             watch.is_expected()
         };
         assert!(!take(128, 1_000, 1));
-        assert!(!take(1_514, 7, 10));
+        assert!(!take(1_514, 255, 10));
         assert!(take(1_514, 1, 10));
         assert!(take(1_514, 0, EXPECTED_NS), "until a while after the last");
         assert!(!take(1_514, 0, 10 + EXPECTED_NS));
+        // Fewer show that they go on than that they begin.
+        assert!(take(1_514, 256, 10_000_000));
+        assert!(take(1_514, 63, 10_999_999));
+        assert!(!take(1_514, 0, 11_000_000));
+        assert!(take(1_514, 256, 20_000_000));
+        assert!(take(1_514, 64, 20_999_999));
+        assert!(take(1_514, 0, 21_900_000));
         assert!(
             (1..100).all(|at| !take(1_514, 1, 1_000_000_000 + at * EXPECTED_NS / 7)),
             "seldom"

@@ -45,9 +45,7 @@ impl StreamSockets {
         let settings = Settings {
             ether_type,
             ring_len: options.ring_len,
-            // Not by default: a stream at MTU 1500 gains a fifth, and messages of a few frames lose more, since programs that exchange them
-            // look into both sockets.
-            bulk_socket: options.data_socket == Some(true),
+            bulk_socket: options.data_socket,
         };
         match Esp::new(interface, &settings, program_of) {
             Ok(esp) => Self::On(Box::new(esp)),

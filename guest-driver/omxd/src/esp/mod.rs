@@ -43,7 +43,7 @@ use self::{
     addresses::HostAddresses, blocks::Blocks, counters::Counts, listeners::Listeners, pings::Pings, resolver::Resolver,
     sessions::Session, sharing::Sharing, stock::Stock, tokens::Tokens,
 };
-use crate::{own_port::OWN_RING_LEN, owners::Program};
+use crate::{own_port::OWN_RING_LEN, owners::Program, setup};
 
 /// Frames handled, and frames sent, before others get their turn.
 const FRAMES_PER_TURN: usize = 64;
@@ -102,9 +102,8 @@ pub(crate) struct Settings {
     pub(crate) ether_type: EtherType,
     /// Bytes of a program's ring.
     pub(crate) ring_len: usize,
-    /// Whether programs have a second socket for bulk data. Over veth the sender's core does the kernel's work for a frame, up to the copy
-    /// into the receiver's ring, and is the limit of a stream; what it leaves in a socket without a ring the receiver's core copies.
-    pub(crate) bulk_socket: bool,
+    /// Whether programs have a second socket for bulk data; by default where it pays.
+    pub(crate) bulk_socket: Option<bool>,
 }
 
 /// The interface that is served, and how.
@@ -185,6 +184,13 @@ pub fn why_no_esp(interface: &Interface) -> Option<String> {
     }
 }
 
+/// Whether data of many packets comes to programs by a socket of its own. Over veth the sender's core does the kernel's work for a frame,
+/// up to the copy into the receiver's ring, and is the limit; what it leaves in a socket without a ring the receiver's core copies. Frames
+/// that the kernel puts into pages of their own gain nothing.
+fn has_bulk_sockets(interface: &Interface) -> bool {
+    setup::has_data_socket(interface.driver().as_deref()) && setup::bulk_path_comes_first(interface.mtu)
+}
+
 impl Wire {
     fn open(interface: &Interface, settings: &Settings) -> Result<Self, OmxdError> {
         let Settings {
@@ -199,14 +205,15 @@ impl Wire {
             linear_head: true,
             ..AfPacketOptions::default()
         };
+        let has_bulk = settings.bulk_socket.unwrap_or_else(|| has_bulk_sockets(interface));
         Ok(Self {
             interface: interface.clone(),
             mtu: interface.mtu,
             ether_type,
             port: AfPacket::open(&interface.name, ether_type, &own_ring)?,
             options,
-            stock: Stock::new(&interface.name, options, settings.bulk_socket)?,
-            has_bulk: settings.bulk_socket,
+            stock: Stock::new(&interface.name, options, has_bulk)?,
+            has_bulk,
             sharing: None,
         })
     }

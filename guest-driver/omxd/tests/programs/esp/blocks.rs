@@ -13,8 +13,7 @@ use weft_authority::{
     esp::{EspCounter, REPORT_LEN, SESSION_BLOCKS_MAX},
 };
 
-use super::rig::{Stage, on_stage};
-use crate::rig::in_own_world;
+use super::rig::on_stage;
 
 /// The kinds of frames that come to a port, which all were sent before this.
 fn kinds(port: &mut AfPacket, last: u32) -> Vec<u8> {
@@ -90,10 +89,9 @@ fn a_program_gets_the_frames_of_its_own_ports_alone_and_no_syns_nor_pings() {
 
 #[test]
 fn marked_packets_come_by_a_socket_of_their_own_and_reach_the_authority_when_the_program_has_ended() {
-    in_own_world(
+    on_stage(
         "esp::blocks::marked_packets_come_by_a_socket_of_their_own_and_reach_the_authority_when_the_program_has_ended",
-        || {
-            let stage = &mut Stage::new(&["--data-socket", "true"]);
+        |stage| {
             let sessions = [stage.session(), stage.session()];
             let mut ports = sessions.each_ref().map(|session| session.open_esp().unwrap().port);
             let first_ports = ports.each_ref().map(|port| *port.ports.start());
