@@ -109,46 +109,17 @@ type Spawn = unsafe extern "C" fn(
     *const *const c_char,
 ) -> c_int;
 
-/// A call that starts a program.
-struct Call {
-    pid: *mut pid_t,
-    program: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: *const *mut c_char,
-    environment: *const *const c_char,
-}
-
-impl Call {
-    /// # Safety
-    /// As the functions of the C library, one of which `real` is.
-    unsafe fn make(self, real: &Real) -> c_int {
-        let changes = || {
-            let known = with_actions(|all| all.get(&self.actions.addr()).cloned());
-            known.unwrap_or_default()
-        };
-        let given = self.environment;
-        let environment = if esp_socket::is_in_use() {
-            // SAFETY: the caller's promise.
-            prepared(|| unsafe { exec::prepare_child(given, &changes()) })
-        } else {
-            None
-        };
-        let pointer = environment.as_ref().map_or(given, exec::Environment::pointer);
-        // SAFETY: the C library's functions have this type.
-        let real: Spawn = unsafe { std::mem::transmute(real.get()) };
-        // SAFETY: the caller's promise; the environment lives until the call is over.
-        unsafe {
-            real(
-                self.pid,
-                self.program,
-                self.actions,
-                self.attributes,
-                self.arguments,
-                pointer,
-            )
-        }
+/// Makes the environment of a program that is started with such actions; `None`: the given one.
+///
+/// # Safety
+/// `given` is as the functions of the C library take it.
+unsafe fn child_environment(given: *const *const c_char, actions: *const c_void) -> Option<exec::Environment> {
+    if !esp_socket::is_in_use() {
+        return None;
     }
+    let known = with_actions(|all| all.get(&actions.addr()).cloned());
+    // SAFETY: the caller's promise.
+    prepared(|| unsafe { exec::prepare_child(given, &known.unwrap_or_default()) })
 }
 
 /// Defines the functions of this type that take the place of those of the C library.
@@ -166,19 +137,16 @@ macro_rules! spawns {
                 actions: *const c_void,
                 attributes: *const c_void,
                 arguments: *const *mut c_char,
-                environment: *const *const c_char,
+                given: *const *const c_char,
             ) -> c_int {
                 static REAL: Real = Real::new($text);
-                let call = Call {
-                    pid,
-                    program,
-                    actions,
-                    attributes,
-                    arguments,
-                    environment,
-                };
                 // SAFETY: the caller's promise.
-                unsafe { call.make(&REAL) }
+                let environment = unsafe { child_environment(given, actions) };
+                let pointer = environment.as_ref().map_or(given, exec::Environment::pointer);
+                // SAFETY: the C library's function of this name has this type.
+                let real: Spawn = unsafe { std::mem::transmute(REAL.get()) };
+                // SAFETY: the caller's promise; the environment lives until the call is over.
+                unsafe { real(pid, program, actions, attributes, arguments, pointer) }
             }
         )*
     };
