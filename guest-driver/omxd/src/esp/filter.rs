@@ -54,22 +54,19 @@ pub(crate) const fn for_bulk(block: u8) -> [I; 9] {
 }
 
 /// Passes all other frames for the wire ports of this block.
-pub(crate) const fn for_messages(block: u8) -> [I; 13] {
-    [
+pub(crate) fn for_messages(block: u8) -> Vec<I> {
+    let of_block = for_block(block);
+    // Its last instruction drops.
+    let to_drop = of_block.len() as u8 - 1;
+    let mut program = vec![
         I::load_byte(KIND_OFFSET),
         I::and(BULK_MASK),
         I::if_equal(BULK, 0, 2),
         I::load_len(),
-        I::if_at_least(BULK_LEN_MIN, 7, 0),
-        I::load_byte(KIND_OFFSET),
-        I::and(KIND_MASK),
-        I::if_at_least(FIRST_OF_ESP, 0, 4),
-        I::if_equal(SYN, 3, 0),
-        I::load_byte(BLOCK_OFFSET),
-        I::if_equal(block as u32, 0, 1),
-        I::pass(),
-        I::drop(),
-    ]
+        I::if_at_least(BULK_LEN_MIN, to_drop, 0),
+    ];
+    program.extend(of_block);
+    program
 }
 
 /// The sockets of a program that share the kernel's lookup with the authority's port, in the order in which they are members of the

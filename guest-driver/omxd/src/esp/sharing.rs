@@ -135,7 +135,9 @@ impl Wire {
                 tracing::warn!("{error}; frames for ports of a program that has ended are lost");
             }
         };
-        let _ = std::thread::Builder::new().spawn(take_all);
+        if let Err(error) = std::thread::Builder::new().spawn(take_all) {
+            tracing::warn!("{error}; frames for ports of a program that has ended are lost");
+        }
     }
 }
 
