@@ -150,3 +150,21 @@ fn reports(session: &Session) -> anyhow::Result<Vec<EspReport>> {
     }
     Ok(reports)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_all_and_listening_decides_as_with_ss() {
+        for (words, all, listening) in [
+            (&["esp_ss", "-al"][..], false, true),
+            (&["esp_ss", "-la"], true, false),
+            (&["esp_ss", "--all", "--listening"], false, true),
+            (&["esp_ss", "-a"], true, false),
+        ] {
+            let arguments = Arguments::try_parse_from(words).unwrap();
+            assert_eq!((arguments.all, arguments.listening), (all, listening), "{words:?}");
+        }
+    }
+}
