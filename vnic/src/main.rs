@@ -12,7 +12,11 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 use vnic::dataplane::{Fabric, FabricSettings, TrunkOptions};
 use vnic::device::Device;
 use vnic::session::socket::{ClaimError, check_path};
@@ -162,16 +166,17 @@ fn start_log(args: &Args) {
         1 => "info,vnic=debug,vnicd=debug",
         _ => "trace",
     };
-    let filter = EnvFilter::try_from_env("VNICD_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let wanted = std::env::var("VNICD_LOG").ok().and_then(|wanted| wanted.parse().ok());
+    let filter: Targets = wanted.or_else(|| level.parse().ok()).unwrap_or_default();
     // A log that cannot be written (a full disk) costs its lines, not the guests' network: an internal error would be
     // printed where the line could not be, which ends the process.
     let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(LevelFilter::TRACE)
         .with_writer(std::io::stderr)
         .log_internal_errors(false);
     match args.log_format {
-        LogFormat::Text => log.with_target(false).with_ansi(false).init(),
-        LogFormat::Json => log.json().init(),
+        LogFormat::Text => log.with_target(false).with_ansi(false).finish().with(filter).init(),
+        LogFormat::Json => log.json().finish().with(filter).init(),
     }
 }
 

@@ -16,7 +16,11 @@ use std::{
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 use weft_authority::{NumberedInterface, OmxdError, Settings};
 
 use crate::{Arguments, Daemon, DaemonOptions};
@@ -35,14 +39,13 @@ pub fn main() -> ExitCode {
     }
     let arguments = Arguments::read();
     let goes_away = arguments.on_demand || arguments.background;
+    let wanted = env::var("RUST_LOG").ok().and_then(|wanted| wanted.parse().ok());
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal() && !goes_away)
-        .with_env_filter(
-            EnvFilter::builder()
-                .with_default_directive(LevelFilter::INFO.into())
-                .from_env_lossy(),
-        )
+        .with_max_level(LevelFilter::TRACE)
+        .finish()
+        .with(wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO)))
         .init();
     let mut parent = None;
     if goes_away {

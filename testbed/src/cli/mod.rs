@@ -56,15 +56,22 @@ pub fn main() -> ExitCode {
 
 /// Sends logs to standard error; `RUST_LOG` allows more detail than `-v`.
 fn start_logging(verbose: u8) {
-    use tracing_subscriber::EnvFilter;
+    use tracing_subscriber::{
+        filter::{LevelFilter, Targets},
+        layer::SubscriberExt,
+        util::SubscriberInitExt,
+    };
     let default = ["weft=warn,testbed=warn", "weft=info,testbed=info", "debug"][usize::from(verbose.min(2))];
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let wanted = std::env::var("RUST_LOG").ok().and_then(|wanted| wanted.parse().ok());
+    let filter: Targets = wanted.or_else(|| default.parse().ok()).unwrap_or_default();
     tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(LevelFilter::TRACE)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         // A log on a full disk loses its lines and the lab continues: printing the reason would end the process.
         .log_internal_errors(false)
         .with_target(false)
+        .finish()
+        .with(filter)
         .init();
 }
