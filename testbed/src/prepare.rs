@@ -11,9 +11,16 @@ use crate::{
     accel::{self, Accel, AccelChoice},
     image::{self, Cache, GuestBinaries, Image, Recipe, Step},
     lab::{Boot, ImageSpec, Lab, Node},
+    programs,
     qemu::Qemu,
     report::progress::Progress,
 };
+
+/// What every lab runs with, by the names of [`programs::provide`].
+const PROGRAMS: [&str; 2] = ["qemu", "vnicd"];
+
+/// The program inside guests that runs commands.
+const AGENT: &str = "weft-agent";
 
 /// The means that guests run with, found before a lab starts.
 #[derive(Clone, Debug)]
@@ -30,25 +37,35 @@ pub struct Means {
 
 /// Finds or makes everything that the guests of `lab` run with.
 pub(crate) fn means(lab: &Lab, choice: AccelChoice, progress: &Progress) -> Result<Means> {
-    progress.say("looking for QEMU");
-    let qemu = Qemu::discover()?;
     let wanted = lab.nodes.iter().filter_map(|node| match &node.boot {
         Boot::Recipe { image, .. } => Some(image),
         Boot::Kernel { .. } | Boot::Disk { .. } => None,
     });
     let wanted: BTreeSet<&ImageSpec> = wanted.collect();
     let gets_agent = |node: &Node| node.cloud_init.as_ref().is_some_and(|cloud_init| cloud_init.agent);
-    let agent = match lab.nodes.iter().any(gets_agent) {
-        true => Some(GuestBinaries::locate()?.find("weft-agent")?),
-        false => None,
-    };
+    let gets_agent = lab.nodes.iter().any(gets_agent);
     // The test guest for KVM boots the recipe too; a user who names the accelerator and brings all images needs none.
     let asked_for = match choice {
         AccelChoice::Kvm => Some(Accel::Kvm),
         AccelChoice::Tcg => Some(Accel::Tcg),
         AccelChoice::Auto => None,
     };
-    if let (false, Some(accel)) = (!wanted.is_empty(), asked_for) {
+    let decided = asked_for.filter(|_| wanted.is_empty());
+    let mut recipes: Vec<Recipe> = wanted.iter().map(|spec| Recipe::of(spec)).collect();
+    if decided.is_none() {
+        recipes.push(Recipe::minimal());
+    }
+    let own = recipes.iter().flat_map(Recipe::own_names);
+    let agent = gets_agent.then_some(AGENT);
+    let names: BTreeSet<&str> = own.chain(agent).chain(PROGRAMS).collect();
+    progress.suspend(|| programs::provide(names))?;
+    progress.say("looking for QEMU");
+    let qemu = Qemu::discover()?;
+    let agent = match agent {
+        Some(name) => Some(GuestBinaries::locate()?.find(name)?),
+        None => None,
+    };
+    if let Some(accel) = decided {
         return Ok(Means {
             qemu,
             accel,

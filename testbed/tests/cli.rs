@@ -164,39 +164,133 @@ fn programs_that_are_built_one_by_one_share_all_that_they_are_built_from() {
     }
 }
 
+/// Writes a program in the place of `scripts/build`: it writes its arguments into `folder`, and builds nothing.
+fn builder(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("build");
+    let asked = folder.join("asked");
+    let text = format!("#!/bin/sh\necho \"$@\" >>{}\nexit 1\n", asked.display());
+    write_program(&path, text.as_bytes());
+    path
+}
+
 #[test]
-fn only_verbs_that_start_guests_are_built_for_with_all_programs() {
+fn a_verb_has_built_what_it_needs_and_nothing_else_and_only_after_its_line_and_file_were_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = builder(folder.path());
+    for (name, text) in [
+        ("pair.toml", "[[switch]]\nname = \"s1\"\n[[node]]\nname = \"n1\"\n"),
+        (
+            "mpi.toml",
+            "[[switch]]\nname = \"s1\"\n[[node]]\nname = \"n1\"\nimage = \"mpi\"\nmemory = \"1G\"\n",
+        ),
+        ("mistake.toml", "[[node]]\nnaem = \"n1\"\n"),
+    ] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    // Programs are built with the profile of the weft that runs.
+    let own = Path::new(env!("CARGO_BIN_EXE_weft")).parent().unwrap();
+    let own = own.file_name().unwrap().to_str().unwrap();
+    let lab = format!("{own} esp-run guest-tools libesp-preload.so libopen-mx.so.0 qemu vnicd weft-agent\n");
+    let mpi = lab.replace("libopen", "libmx-fi.so libopen");
+    for (line, asked) in [
+        ("--help", ""),
+        ("up --dry-run pair.toml", ""),
+        ("up mistake.toml", ""),
+        ("up missing.toml", ""),
+        ("up --dray-run pair.toml", ""),
+        ("ps", ""),
+        ("init lab.toml", ""),
+        ("graph pair.toml", ""),
+        ("bench", ""),
+        ("bench card --ronds 3", ""),
+        ("bench mpi --operations Barrier --sizes 0 --mpi mpich", ""),
+        ("up pair.toml", &lab),
+        ("up -d pair.toml", &lab),
+        ("demo --rounds 1", &lab),
+        ("up mpi.toml", &mpi),
+        // What is measured is built with the full profile.
+        ("bench card --only lci", "release lci_program\n"),
+        ("bench card --only mx", &lab.replacen(own, "release", 1)),
+        ("bench mpi", "release imb\n"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+            .args(line.split_whitespace())
+            .current_dir(folder.path())
+            .env("XDG_RUNTIME_DIR", folder.path())
+            .env("XDG_CACHE_HOME", folder.path().join("cache"))
+            .env("WEFT_BUILD", &builder)
+            .env_remove("WEFT_BIN_DIR")
+            .env_remove("WEFT_LAB")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = fs::read_to_string(folder.path().join("asked")).unwrap_or_default();
+        assert_eq!(said, asked, "{line}: {output:?}");
+        if !asked.is_empty() {
+            let sentence = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                sentence.contains("not all programs could be built"),
+                "{line}: {sentence}"
+            );
+            assert_eq!(output.status.code(), Some(1), "{line}");
+            fs::remove_file(folder.path().join("asked")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn programs_that_the_user_names_are_used_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = builder(folder.path());
+    fs::write(
+        folder.path().join("lab.toml"),
+        "[[switch]]\nname = \"s1\"\n[[node]]\nname = \"n1\"\n",
+    )
+    .unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args(["up", "--accel", "tcg"])
+        .current_dir(folder.path())
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .env("XDG_CACHE_HOME", folder.path().join("cache"))
+        .env("WEFT_BUILD", &builder)
+        .env("WEFT_BIN_DIR", folder.path())
+        // No package can be looked up without these, so the lab ends here.
+        .env("PATH", folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(!folder.path().join("asked").exists(), "{output:?}");
+}
+
+#[test]
+fn the_script_builds_weft_alone_and_for_the_demo_all_that_its_guests_are_given_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let scripts = folder.path().join("scripts");
+    let images = folder.path().join("images");
     fs::create_dir(&scripts).unwrap();
+    fs::create_dir(&images).unwrap();
     let program = |path: &Path, text: &str| write_program(path, format!("#!/bin/sh\n{text}\n").as_bytes());
-    let real = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/weft");
-    copy_program(Path::new(real), &scripts.join("weft"));
+    let of_project = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+    copy_program(&of_project("scripts/weft"), &scripts.join("weft"));
+    fs::copy(of_project("images/minimal.toml"), images.join("minimal.toml")).unwrap();
     // In the place of the others are programs that print their arguments.
-    program(&scripts.join("packages"), "echo packages \"$@\" >&2");
     program(
         &scripts.join("build"),
         &format!("echo build \"$@\" >&2; echo {}", folder.path().display()),
     );
-    program(&folder.path().join("weft"), "echo weft \"$@\" >&2");
-    let all = "packages run guests qemu-system-x86\nbuild release\n";
-    let small = "build --weft release\n";
+    program(
+        &folder.path().join("weft"),
+        "echo \"${WEFT_BUILD##*/}\" weft \"$@\" >&2",
+    );
+    let demo = "build quick weft vnicd qemu weft-agent guest-tools libopen-mx.so.0 esp-run libesp-preload.so\n";
+    let weft = "build quick weft\n";
     for (line, built) in [
-        ("", small),
-        ("--help", small),
-        ("up --help", small),
-        ("--version", small),
-        ("check", small),
-        ("init lab.toml", small),
-        ("graph lab.toml", small),
-        ("ps", small),
-        ("exec n1 -- sh -c up", small),
-        ("nic stats n1", small),
-        ("up -d", all),
-        ("-v up -d lab.toml", all),
-        ("--json demo", all),
-        ("deploy", all),
-        ("--lab pair nic reload", all),
+        ("", weft),
+        ("--help", weft),
+        ("up -d", weft),
+        ("demo", demo),
+        ("demo --rounds 1", weft),
+        ("exec n1 -- sh -c demo", weft),
     ] {
         let output = Command::new(scripts.join("weft"))
             .args(line.split_whitespace())
@@ -205,7 +299,7 @@ fn only_verbs_that_start_guests_are_built_for_with_all_programs() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(
             said,
-            format!("{built}{}\n", format!("weft {line}").trim_end()),
+            format!("{built}{}\n", format!("build weft {line}").trim_end()),
             "{line}"
         );
     }

@@ -21,6 +21,7 @@ use crate::{
     accel::AccelChoice,
     harness::{self, Cell, Record, Sample, Scenario, Stop, Turn, conclude, others::Times, run},
     lab::Lab,
+    programs,
     report::{chart::BarChart, file::OutFile, progress::Progress},
     supervisor::Supervisor,
     supervisor_client::client::Client,
@@ -65,6 +66,7 @@ pub(crate) fn compare(options: &Options, json: bool) -> Result<bool> {
     }
     let mut lci = None;
     if wants(Part::Lci) {
+        programs::provide([lci::PROGRAM])?;
         let measure = move |client| lci::measure(client, rounds);
         lci = Some(in_lab(&lci::lab_file(), "bench-lci", options, measure)?);
     }

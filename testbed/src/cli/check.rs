@@ -19,9 +19,6 @@ use crate::{
 
 use super::common::{CommonOptions, NoArgs};
 
-/// Variable that `scripts/weft` sets when it has not built the programs for guests: they are not missing then.
-const NOT_ALL_BUILT: &str = "WEFT_NOT_ALL_BUILT";
-
 /// A finding is the result of one check.
 #[derive(Debug, Serialize)]
 struct Finding {
@@ -192,16 +189,15 @@ fn program(name: &str) -> Finding {
     built(name, programs::find(name))
 }
 
-/// Checks for one of Weft's programs. `scripts/weft` builds only `weft` for the verbs that start no guests, and says
-/// so.
+/// Checks for one of Weft's programs. One that is built when it is needed is not missing.
 fn built<E: std::fmt::Display>(name: &str, found: Result<std::path::PathBuf, E>) -> Finding {
     match found {
         Ok(path) => finding(name, State::Ok, path.display().to_string(), ""),
-        Err(_) if std::env::var_os(NOT_ALL_BUILT).is_some() => finding(
+        Err(_) if programs::are_built_on_demand() => finding(
             name,
             State::Note,
             "not built yet".to_owned(),
-            "scripts/weft builds it with the first lab",
+            "it is built with the first lab",
         ),
         Err(error) => finding(name, State::Missing, error.to_string(), "scripts/weft builds it"),
     }

@@ -19,6 +19,11 @@ const MEDIUM_INTERRUPTS_MAX: f64 = 2.0;
 /// Most interrupts of Stream per interrupt of Open-MX in a stream of marked messages: the papers have about a half.
 const STREAM_SHARE_MAX: f64 = 0.6;
 
+/// What an emulated processor does to a bulk transfer over ESP: the figure is not ESP's speed.
+const OVER_ESP_EMULATED: &str = " That is no figure of ESP's speed: TCP hands the card up to 64 KiB at a time, which the card cuts, \
+     while the kernels of both guests handle each 1500-byte frame of ESP by itself, which takes an emulated processor long. \
+     The book's chapter Performance compares the two between hosts.";
+
 /// Returns the paragraphs under the table.
 pub(super) fn paragraphs(demo: &Demo) -> Vec<String> {
     let disabled = demo.find(Setting::new(Strategy::Disabled, 0));
@@ -269,7 +274,12 @@ fn plain_traffic(demo: &Demo, disabled: &Outcome) -> Option<String> {
     };
     text.extend(sockets(|outcome| outcome.tcp_mbit_per_s, "TCP"));
     let over_esp = "That program over ESP, stream sockets without TCP and IP, whose frames carry a mark where a call of the program ends,";
-    text.extend(sockets(|outcome| outcome.esp_mbit_per_s, over_esp));
+    if let Some(sentence) = sockets(|outcome| outcome.esp_mbit_per_s, over_esp) {
+        text += &sentence;
+        if demo.accel == Accel::Tcg {
+            text += OVER_ESP_EMULATED;
+        }
+    }
     Some(text)
 }
 
@@ -326,6 +336,15 @@ mod tests {
         );
         assert!(text.contains("do not arrive close enough together"), "{text}");
         assert!(text.contains("do not arrive in groups large enough"), "{text}");
+    }
+
+    #[test]
+    fn the_figure_over_esp_of_an_emulated_processor_is_said_not_to_be_the_speed_of_esp() {
+        let mut demo = example(false);
+        let warns = |demo: &Demo| paragraphs(demo).join("\n").contains("That is no figure of ESP's speed");
+        assert!(warns(&demo));
+        demo.accel = Accel::Kvm;
+        assert!(!warns(&demo));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{ImageError, Recipe, elf};
+use crate::programs;
 
 /// Instructions to build what is missing.
 const HOW: &str = "build the guest programs with RUSTFLAGS='-C target-feature=+crt-static' and \
@@ -24,7 +25,7 @@ pub(super) struct OwnFile {
 }
 
 impl GuestBinaries {
-    /// Returns the usual folders, in this order: `guest/` in `$WEFT_BIN_DIR` and that folder itself; both beside the
+    /// Returns the usual folders, in this order: `guest/` in the folder of all programs and that folder itself; both beside the
     /// running program; where cargo puts static programs built from this tree.
     ///
     /// # Errors
@@ -32,8 +33,8 @@ impl GuestBinaries {
     pub fn locate() -> Result<Self, ImageError> {
         let mut folders = Vec::new();
         let mut add = |folder: &Path| folders.extend([folder.join("guest"), folder.to_path_buf()]);
-        if let Some(folder) = std::env::var_os("WEFT_BIN_DIR").filter(|folder| !folder.is_empty()) {
-            add(Path::new(&folder));
+        if let Ok(folder) = programs::folder() {
+            add(&folder);
         }
         let exe = std::env::current_exe().map_err(|error| ImageError::io(Path::new("/proc/self/exe"), error))?;
         let mut beside = exe.parent().unwrap_or(Path::new("/"));

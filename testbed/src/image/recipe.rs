@@ -164,6 +164,11 @@ impl Recipe {
         (self.env, self.exec)
     }
 
+    /// Returns the names of Weft's own programs and libraries in the guest.
+    pub(crate) fn own_names(&self) -> impl Iterator<Item = &str> {
+        self.own.iter().map(|own| own.name.as_str())
+    }
+
     /// Returns a key of everything that decides which packages there are.
     pub(super) fn packages_key(&self) -> String {
         let own_kernel = self.own_kernel.is_some();

@@ -73,6 +73,14 @@ impl Progress {
         }
     }
 
+    /// Runs something that writes to standard error itself.
+    pub fn suspend<T>(&self, run: impl FnOnce() -> T) -> T {
+        match &self.bar {
+            Some(bar) => bar.suspend(run),
+            None => run(),
+        }
+    }
+
     /// Removes the moving line.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {

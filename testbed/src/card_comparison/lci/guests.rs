@@ -18,7 +18,12 @@ use crate::{
 
 /// The card that programs drive: that of `eth1` has this place on the PCI bus in every guest.
 const CARD: &str = "virtio:0000:00:11.0";
-const PROGRAM: &str = "/bin/lci_program";
+
+/// The program, by its name in `scripts/build`.
+pub(in crate::card_comparison) const PROGRAM: &str = "lci_program";
+
+/// Its path in a guest.
+const PATH: &str = "/bin/lci_program";
 
 /// How the implementation and the forwarding of each rival are called.
 const OPTIONS: [[&str; 2]; 3] = [["ni", "packets"], ["host", "packets"], ["host", "binomial"]];
@@ -51,13 +56,13 @@ impl Guests {
     /// Copies the program to all guests.
     pub(super) fn prepare(client: &Client) -> Result<Self> {
         let ports = client.vnicd()?.info()?.ports;
-        let program = GuestBinaries::locate()?.find("lci_program")?;
+        let program = GuestBinaries::locate()?.find(PROGRAM)?;
         let (mut channels, mut macs) = (Vec::new(), Vec::new());
         for node in 1..=NODES {
             let name = format!("n{node}");
             let channel = client.agent(&name)?;
             channel.wait_ready(TOOL_PATIENCE)?;
-            channel.copy_in(&program, PROGRAM)?;
+            channel.copy_in(&program, PATH)?;
             channels.push(channel);
             let card = format!("{name}.eth1");
             let port = ports.iter().find(|port| port.name == card);
@@ -155,7 +160,7 @@ impl Guests {
         let [implementation, forwarding] = OPTIONS[rival];
         let macs = self.macs[..nodes].join(",");
         let options = [
-            PROGRAM,
+            PATH,
             "--json",
             "--implementation",
             implementation,

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
+pub(super) use self::guests::PROGRAM;
 pub(super) use self::report::{chart, groups, report};
 use self::{guests::Guests, plan::NODES};
 use crate::{

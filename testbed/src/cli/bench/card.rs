@@ -7,6 +7,7 @@ use anyhow::Result;
 use crate::{
     card_comparison,
     cli::common::{CommonOptions, GuestArgs, show},
+    programs,
 };
 
 /// Exit code when a bar is missed, or too few rounds count to judge it.
@@ -42,6 +43,7 @@ pub(in crate::cli) struct BenchCardArgs {
 
 /// Runs the comparison, and reports by the exit status whether its bars are met.
 pub(in crate::cli) fn run(options: &CommonOptions, args: &BenchCardArgs) -> Result<ExitCode> {
+    programs::want_full_profile();
     let wanted = card_comparison::Options {
         rounds: args.rounds,
         chart: args.chart.clone(),

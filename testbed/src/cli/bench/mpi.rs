@@ -25,7 +25,7 @@ const HELPER_THREAD: &str = "OMX_PROGRESS";
 /// Compare MPI over Weft's libfabric provider with MPI over ESP and over TCP, on the same cards.
 ///
 /// Ranks run `imb` over the provider, over TCP and, under esp-run, over ESP in turns: Open MPI with its own TCP, MPICH with that of libfabric. The comparison starts
-/// a lab of four nodes and ends it; with --lab, it is in a running lab. `scripts/weft` builds `imb` for Debian's Open MPI; `scripts/mpi-workloads`
+/// a lab of four nodes and ends it; with --lab, it is in a running lab. `imb` is built for Debian's Open MPI; `scripts/mpi-workloads`
 /// does for any MPI. Exit status 3: an empty message takes longer than over TCP, or fewer than 5 rounds were measured.
 #[derive(Debug, clap::Args)]
 #[command(add = show(&[
@@ -99,19 +99,23 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &BenchMpiArgs) -> Resul
         Some(_) => Some(client(options)?),
         None => None,
     };
-    let program = match (&args.imb, args.mpi) {
-        (Some(path), _) => path.clone(),
-        (None, Mpi::Open) => programs::folder()?.join("mpi/imb"),
-        (None, Mpi::Mpich) => {
-            let sentence = "MPICH needs an imb that its compiler wrapper has built: `scripts/mpi-workloads MPICC FOLDER` builds it, --imb names it";
-            return Err(Usage(sentence.to_owned()).into());
-        }
-    };
+    if args.imb.is_none() && args.mpi == Mpi::Mpich {
+        let sentence = "MPICH needs an imb that its compiler wrapper has built: `scripts/mpi-workloads MPICC FOLDER` builds it, --imb names it";
+        return Err(Usage(sentence.to_owned()).into());
+    }
     let lengths: Vec<_> = args.sizes.iter().map(|bytes| *bytes as usize).collect();
     if !comparison::measures_something(&args.operations, &lengths) {
         let sentence = "nothing is measured: of all operations, only PingPong has messages of 0 bytes";
         return Err(Usage(sentence.to_owned()).into());
     }
+    programs::want_full_profile();
+    let program = match &args.imb {
+        Some(path) => path.clone(),
+        None => {
+            programs::provide(["imb"])?;
+            programs::folder()?.join("mpi/imb")
+        }
+    };
     let wanted = comparison::Options {
         rounds: args.rounds,
         mpi: args.mpi,

@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(add = act(&[("weft nic reload", "replace vnicd with the one just built")]))]
 pub(in crate::cli) struct ReloadArgs {
-    /// The new vnicd, such as target/course/vnicd (default: the one beside this weft, or in $WEFT_BIN_DIR).
+    /// The new vnicd, such as target/release/vnicd (default: the one beside this weft, or in $WEFT_BIN_DIR).
     program: Option<PathBuf>,
 }
 
@@ -28,7 +28,10 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &ReloadArgs) -> Result<
     let program = match &args.program {
         Some(program) if !program.is_file() => bail!("there is no program {}", program.display()),
         Some(program) => std::path::absolute(program)?,
-        None => std::path::absolute(programs::find("vnicd")?)?,
+        None => {
+            programs::provide(["vnicd"])?;
+            std::path::absolute(programs::find("vnicd")?)?
+        }
     };
     let report: ReloadReport = client.request(&Request::Reload { program })?;
     if options.json {
