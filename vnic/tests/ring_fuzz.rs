@@ -69,7 +69,11 @@ impl World {
             Direction::Receive
         };
         let next_avail = u16::from(*next_avail);
-        let mut ring = SplitRing::new(&self.map, SIZE, ADDRESSES, next_avail, event_idx, indirect).unwrap();
+        // The ring goes on at its used index.
+        self.memory
+            .write_obj(next_avail, GuestAddress(ADDRESSES.used + 2))
+            .unwrap();
+        let mut ring = SplitRing::new(&self.map, SIZE, ADDRESSES, event_idx, indirect).unwrap();
         // An index that moved too far is refused; a moderate one is used instead, so that the walk is reached.
         if ring.refresh().is_err() {
             let index = next_avail.wrapping_add(u16::from(options >> 4));

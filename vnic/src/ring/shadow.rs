@@ -41,13 +41,8 @@ impl Drop for Shadow {
 }
 
 impl Shadow {
-    /// Copies of the ring of `size` entries at the I/O addresses `addresses`, whose next available entry is `next_avail`.
-    pub fn new(
-        translation: &Arc<Translation>,
-        size: u16,
-        addresses: RingAddresses,
-        next_avail: u16,
-    ) -> Result<Self, Halt> {
+    /// Copies of the ring of `size` entries at the I/O addresses `addresses`, which goes on behind its used index.
+    pub fn new(translation: &Arc<Translation>, size: u16, addresses: RingAddresses) -> Result<Self, Halt> {
         let entries = u64::from(size);
         let parts = [
             (addresses.descriptors, entries * DESC_LEN as u64),
@@ -64,11 +59,11 @@ impl Shadow {
             addresses,
             size,
             tables: Box::into_raw(vec![0u64; words].into_boxed_slice()),
-            fetched: next_avail,
+            fetched: used,
             pushed: used,
         };
         shadow.keep_used(2, used);
-        shadow.keep_available(2, next_avail);
+        shadow.keep_available(2, used);
         Ok(shadow)
     }
 

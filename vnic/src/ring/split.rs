@@ -90,8 +90,8 @@ pub struct DriverWords {
 unsafe impl Send for SplitRing {}
 
 impl SplitRing {
-    /// A ring of `size` entries at `addresses`, whose next available entry is `next_avail`. `event_idx` and `indirect`
-    /// say what was negotiated. The used index is taken from guest memory, as a resumed ring needs.
+    /// A ring of `size` entries at `addresses`. `event_idx` and `indirect` say what was negotiated. The ring goes on behind the
+    /// used index in guest memory: all entries before it were given back, in order, and none behind it was.
     ///
     /// # Errors
     /// [`Rule::RingMisaligned`], [`Rule::RingOutsideMemory`]; [`Halt::Untranslated`] behind an IOMMU. `size` must be a power of
@@ -100,7 +100,6 @@ impl SplitRing {
         map: &MemoryMap,
         size: u16,
         addresses: RingAddresses,
-        next_avail: u16,
         event_idx: bool,
         indirect: bool,
     ) -> Result<Self, Halt> {
@@ -115,7 +114,7 @@ impl SplitRing {
         let mut shadow = None;
         let (descriptors, available, used);
         if let Some(translation) = map.translation() {
-            let shadow = shadow.insert(Shadow::new(translation, size, addresses, next_avail)?);
+            let shadow = shadow.insert(Shadow::new(translation, size, addresses)?);
             (descriptors, available, used) = shadow.parts();
         } else {
             let place = |addr, len, access| {
@@ -138,8 +137,8 @@ impl SplitRing {
             available,
             used,
             shadow: shadow.map(Box::new),
-            next_avail,
-            avail_seen: next_avail,
+            next_avail: 0,
+            avail_seen: 0,
             next_used: 0,
             published: 0,
             decided: 0,
@@ -153,6 +152,8 @@ impl SplitRing {
         }
         // SAFETY: aligned as just checked, and offset 2 is inside the used ring.
         let used = u16::from_le(unsafe { ring.used_word(2).load(Ordering::Relaxed) });
+        ring.next_avail = used;
+        ring.avail_seen = used;
         ring.next_used = used;
         ring.published = used;
         ring.decided = used;
@@ -172,10 +173,10 @@ impl SplitRing {
             map,
             self.size,
             self.addresses,
-            self.next_avail,
             self.negotiated.event_idx,
             self.negotiated.indirect,
         )?;
+        ring.next_avail = self.next_avail;
         ring.avail_seen = self.avail_seen;
         ring.next_used = self.next_used;
         ring.published = self.published;

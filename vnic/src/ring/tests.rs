@@ -22,7 +22,7 @@ fn ring() -> (GuestMemoryMmap, MemoryMap, SplitRing) {
         available: 0x8000,
         used: 0xa000,
     };
-    let ring = SplitRing::new(&map, RING_SIZE_MAX, addresses, 0, false, true).unwrap();
+    let ring = SplitRing::new(&map, RING_SIZE_MAX, addresses, false, true).unwrap();
     (memory, map, ring)
 }
 

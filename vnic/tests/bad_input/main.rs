@@ -13,6 +13,7 @@ mod guests_that_stall;
 mod judged_rings;
 mod killed;
 mod model;
+mod resumed_rings;
 mod returning;
 mod ring_rules;
 mod session_attacks;

@@ -16,8 +16,27 @@ use crate::memory::MemoryMap;
 use crate::ring::{Halt, RingAddresses, Rule, SplitRing};
 use crate::session::SessionVring;
 
-/// At most one line about a broken rule is logged in this time for each card; the others are counted.
+/// At most one line of a kind is logged in this time for each card; the others are counted.
 const LOG_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// Log lines of one kind that a guest or frontend can cause as often as it likes.
+#[derive(Clone, Copy, Debug, Default)]
+struct LogLimit {
+    logged_at: Option<Time>,
+    unlogged: u64,
+}
+
+impl LogLimit {
+    /// Counts a line: if it may be logged, how many were not since the last one.
+    fn admit(&mut self, now: Time) -> Option<u64> {
+        if self.logged_at.is_some_and(|at| now.nanos_since(at) < LOG_INTERVAL_NS) {
+            self.unlogged += 1;
+            return None;
+        }
+        self.logged_at = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
+    }
+}
 
 /// What happened to a ring before it could be started or stopped.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,8 +59,8 @@ pub(super) struct Lifecycle {
     pub at_work: bool,
     memory_fault: Arc<AtomicBool>,
     past: Vec<RingPast>,
-    logged_at: Option<Time>,
-    unlogged: u64,
+    failure_lines: LogLimit,
+    base_lines: LogLimit,
 }
 
 impl Lifecycle {
@@ -54,8 +73,8 @@ impl Lifecycle {
             at_work: false,
             memory_fault: Arc::default(),
             past: vec![RingPast::default(); rings],
-            logged_at: None,
-            unlogged: 0,
+            failure_lines: LogLimit::default(),
+            base_lines: LogLimit::default(),
         }
     }
 }
@@ -134,9 +153,10 @@ impl Card {
                 return Ok(());
             }
         };
-        let next_avail = ring.next_avail();
-        tracing::debug!(port = %self.settings.name, ring = index, size = ring.size(), next_avail, "ring started");
-        let resumed = ring.next_used() != 0;
+        let used = ring.next_used();
+        tracing::debug!(port = %self.settings.name, ring = index, size = ring.size(), used, "ring started");
+        self.compare_base(index, vring.queue_next_avail(), used, now);
+        let resumed = used != 0;
         let queue = index / 2;
         let Some(pair) = self.pairs.get_mut(queue) else {
             return Ok(());
@@ -169,6 +189,20 @@ impl Card {
         Ok(())
     }
 
+    /// Says that ring `index` goes on at its `used` index, if the frontend gave another one as its `base`.
+    fn compare_base(&mut self, index: usize, base: u16, used: u16, now: Time) {
+        if base != used
+            && let Some(unlogged) = self.lifecycle.base_lines.admit(now)
+        {
+            tracing::warn!(
+                port = %self.settings.name,
+                ring = index,
+                unlogged,
+                "the frontend gave {base} as the base of a ring whose used index is {used}: it goes on from the used index"
+            );
+        }
+    }
+
     /// The ring that `vring` describes, in the guest's memory as it is now, and whether the session has it enabled; `None`
     /// while there is no memory.
     fn ring_of(&self, index: usize, vring: &SessionVring) -> Result<Option<(SplitRing, bool)>, Halt> {
@@ -191,7 +225,7 @@ impl Card {
         let has = |bit: u32| self.negotiated.features & 1 << bit != 0;
         let event_idx = has(virtio_ring::VIRTIO_RING_F_EVENT_IDX);
         let indirect = has(virtio_ring::VIRTIO_RING_F_INDIRECT_DESC);
-        let ring = SplitRing::new(map, queue.size(), addresses, queue.next_avail(), event_idx, indirect)?;
+        let ring = SplitRing::new(map, queue.size(), addresses, event_idx, indirect)?;
         Ok(Some((ring, state.is_enabled())))
     }
 
@@ -319,18 +353,10 @@ impl Card {
             }
         }
         self.forget_questions();
-        let lifecycle = &mut self.lifecycle;
-        if lifecycle
-            .logged_at
-            .is_none_or(|at| now.nanos_since(at) >= LOG_INTERVAL_NS)
-        {
-            tracing::warn!(port = %self.settings.name, unlogged = lifecycle.unlogged, "port stopped: {why}");
-            lifecycle.logged_at = Some(now);
-            lifecycle.unlogged = 0;
-        } else {
-            lifecycle.unlogged += 1;
+        if let Some(unlogged) = self.lifecycle.failure_lines.admit(now) {
+            tracing::warn!(port = %self.settings.name, unlogged, "port stopped: {why}");
         }
-        lifecycle.failed = Some(why);
+        self.lifecycle.failed = Some(why);
     }
 
     /// True once after a page of the guest's memory turned out not to be there any more.

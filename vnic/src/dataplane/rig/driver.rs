@@ -190,6 +190,19 @@ impl Rig {
         started.expect("a good ring");
     }
 
+    /// Stops both rings of `guest` and starts them as they are, with `base` given as where to go on.
+    #[cfg(test)]
+    pub fn restart_rings(&mut self, guest: usize, base: u16) {
+        for index in 0..2 {
+            self.plane.card(guest).stop_ring(index);
+            let Guest { rx, tx, .. } = &self.guests[guest];
+            let vring = &[rx, tx][index].vring;
+            vring.set_queue_next_avail(base);
+            let started = self.plane.card(guest).start_ring(index, vring, self.now);
+            started.expect("a good ring");
+        }
+    }
+
     /// Posts receive buffers of `guest` whose chains have `pieces` pieces of one byte, or 12 in the first.
     #[cfg(test)]
     pub fn post_scattered(&mut self, guest: usize, heads: std::ops::Range<u16>, pieces: u16) {

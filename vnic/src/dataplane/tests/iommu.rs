@@ -97,6 +97,24 @@ fn iommu_frames_arrive_over_pages_that_lie_anywhere() {
 }
 
 #[test]
+fn iommu_a_ring_goes_on_at_its_used_index_whatever_base_is_given() {
+    let (mut rig, mut iommus) = guests(2, ALL_FEATURES);
+    for (round, base) in (0..).zip([0, 1, RING, u16::MAX]) {
+        let sent: Vec<_> = (0..RING).map(|n| frame(1, 0, 60, (n + round) as u8)).collect();
+        (0..RING)
+            .zip(&sent)
+            .for_each(|(index, frame)| rig.send(0, index, frame));
+        for guest in 0..2 {
+            rig.restart_rings(guest, base);
+        }
+        settle(&mut rig, &mut iommus);
+        assert_eq!((rig.failed(0), rig.failed(1)), (None, None));
+        assert_eq!(frames(&mut rig, 1), sent, "base {base}");
+        assert_eq!(rig.completed(0), usize::from(RING));
+    }
+}
+
+#[test]
 fn iommu_indirect_tables_may_lie_across_pages() {
     let (mut rig, mut iommus) = guests(2, ALL_FEATURES);
     let mut indirect = Vec::new();

@@ -65,6 +65,7 @@ pub struct Frontend {
     listener: Option<UnixListener>,
     features: u64,
     iommu: Option<Iommu>,
+    base: Option<u16>,
 }
 
 impl Frontend {
@@ -119,7 +120,13 @@ impl Frontend {
             watch: None,
             listener,
             features: 0,
+            base: None,
         })
+    }
+
+    /// From now on SET_VRING_BASE gives `base` for every ring, or (`None`) its used index in memory.
+    pub fn give_base(&mut self, base: Option<u16>) {
+        self.base = base;
     }
 
     /// The IOMMU that the guest is behind. Panics if it is behind none.
@@ -303,8 +310,9 @@ impl Frontend {
 
     /// `start_ring` with the user addresses of descriptor table, avail ring and used ring given by the caller.
     pub fn start_ring_at(&mut self, index: usize, [desc, avail, used]: [u64; 3]) -> Result<(), Error> {
+        let given = self.base;
         let ring = self.ring(index);
-        let (size, base) = (ring.size(), ring.used_idx());
+        let (size, base) = (ring.size(), given.unwrap_or(ring.used_idx()));
         let config = VringConfigData {
             queue_max_size: size,
             queue_size: size,
