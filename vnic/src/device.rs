@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use ether::MacAddr;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vhost_user_backend::{VhostUserBackend, VringT};
 use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
@@ -38,6 +39,8 @@ const FEATURES: u64 = bits([
     virtio_ring::VIRTIO_RING_F_EVENT_IDX,
     virtio_net::VIRTIO_NET_F_MRG_RXBUF,
     virtio_net::VIRTIO_NET_F_MTU,
+    // The guest announces itself where it has been moved to; for one that does not, the frontend asks for that (RARP).
+    virtio_net::VIRTIO_NET_F_GUEST_ANNOUNCE,
 ]) | PROTOCOL_FEATURES
     | LOG_ALL;
 
@@ -150,6 +153,12 @@ impl SessionDevice for Device {
             .with(|plane, now| plane.card(self.state.port).change_translation(change, now));
     }
 
+    fn announce(&self, station: MacAddr) {
+        self.state
+            .runner
+            .with(|plane, now| plane.announce(self.state.port, station, now));
+    }
+
     fn fail(&self, why: String, rule: Option<SessionRule>) {
         self.state.runner.with(|plane, now| {
             let port = plane.card(self.state.port);
@@ -209,6 +218,7 @@ impl VhostUserBackend for Backend {
     fn protocol_features(&self) -> VhostUserProtocolFeatures {
         VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::LOG_SHMFD
+            | VhostUserProtocolFeatures::RARP
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::RESET_DEVICE
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS

@@ -16,6 +16,8 @@ impl EtherType {
     pub const IPV4: Self = Self(0x0800);
     /// ARP.
     pub const ARP: Self = Self(0x0806);
+    /// RARP, by which a station that was moved is announced.
+    pub const RARP: Self = Self(0x8035);
     /// 802.1Q VLAN tag.
     pub const VLAN: Self = Self(0x8100);
     /// 802.1ad service tag, in front of another VLAN tag.

@@ -4,6 +4,7 @@
 //! The vhost-user session, the control socket and the metrics use it through [`Fabric`]. Interrupts are decided by the
 //! firmware, destinations by the switches, and how a frame gets over the next link by `route`.
 
+mod announcement;
 mod card;
 mod containment;
 mod error;

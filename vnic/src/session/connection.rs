@@ -369,6 +369,10 @@ fn carry<D: SessionDevice>(
             judge.channel = Some(BackendChannel::new(socket, acknowledges));
             give(stream, answer)
         }
+        Verdict::Announce(station, answer) => {
+            device.announce(station);
+            give(stream, answer)
+        }
         Verdict::Settled(answer) => {
             tracing::debug!(
                 port = device.name(),

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 
+use ether::MacAddr;
+
 /// Length of a message header: request, flags, size of the body.
 pub const HEADER_LEN: usize = 12;
 
@@ -39,6 +41,8 @@ pub mod protocol {
     pub const MQ: u64 = 1 << 0;
     /// Logs of guest memory in a file that comes along; SET_LOG_BASE.
     pub const LOG_SHMFD: u64 = 1 << 1;
+    /// Announcements of a station by the backend; SEND_RARP.
+    pub const RARP: u64 = 1 << 2;
     /// Answers on request.
     pub const REPLY_ACK: u64 = 1 << 3;
     /// A channel from the backend to the frontend.
@@ -112,6 +116,11 @@ impl Message {
             .get(offset..)
             .and_then(|rest| rest.first_chunk())
             .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+    }
+
+    /// The station that SEND_RARP names, in the first bytes of the body.
+    pub fn station(&self) -> MacAddr {
+        MacAddr(self.body.first_chunk().copied().unwrap_or_default())
     }
 
     /// The 64-bit word at `offset`; 0 beyond the end.
@@ -253,6 +262,7 @@ pub fn form_of(request: u32) -> Option<Form> {
         },
         ADD_MEM_REG => form(40, Files::Exactly(1), false, protocol::CONFIGURE_MEM_SLOTS),
         REM_MEM_REG => form(40, Files::NoneOrOne, false, protocol::CONFIGURE_MEM_SLOTS),
+        SEND_RARP => form(8, NO_FILE, false, protocol::RARP),
         RESET_DEVICE => form(0, NO_FILE, false, protocol::RESET_DEVICE),
         IOTLB_MSG => form(32, NO_FILE, false, protocol::BACKEND_REQ),
         SET_LOG_BASE => form(16, Files::Exactly(1), true, protocol::LOG_SHMFD),
@@ -326,6 +336,7 @@ impl fmt::Display for Message {
                     words[1], words[0], words[2]
                 )?;
             }
+            SEND_RARP => write!(f, ": station {}", self.station())?,
             SET_LOG_BASE => write!(f, ": {:#x} bytes, offset {:#x}", self.long(0), self.long(8))?,
             SET_MEM_TABLE => write!(f, ": {} regions", self.word(0))?,
             ADD_MEM_REG | REM_MEM_REG => {

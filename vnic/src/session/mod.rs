@@ -27,6 +27,7 @@ mod wire;
 
 use std::sync::Arc;
 
+use ether::MacAddr;
 use vhost_user_backend::VhostUserBackend;
 
 use crate::memory::Misses;
@@ -54,6 +55,8 @@ pub trait SessionDevice: Clone + Send + Sync + 'static {
     }
     /// What the frontend says about the guest's IOMMU; only where [`Self::misses`] gives a list.
     fn translation_changed(&self, _change: TranslationChange) {}
+    /// The guest is here now, at this address, and was elsewhere before: the frontend asks for a frame by which switches learn it.
+    fn announce(&self, _station: MacAddr) {}
     /// This side is about to end the connection: kicks that are there are taken. A frontend that finds one behind the end takes it for
     /// itself, and throws away what its guest sends.
     fn connection_ends(&self);

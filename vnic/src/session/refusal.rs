@@ -67,6 +67,8 @@ weft_settings::named! {
         MemoryFileSystem = "memory_file_system",
         /// Regions overlap.
         MemoryOverlap = "memory_overlap",
+        /// An address that no station has is to be announced as a station.
+        StationAddress = "station_address",
         /// More regions or bytes than a guest may share.
         MemoryTooMuch = "memory_too_much",
         /// A region to remove that is not there.

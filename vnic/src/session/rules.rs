@@ -10,6 +10,8 @@
 
 use std::os::fd::OwnedFd;
 
+use ether::MacAddr;
+
 use super::log::DirtyLog;
 use super::message::*;
 use super::refusal::{Refusal, SessionRule};
@@ -77,6 +79,8 @@ pub enum Verdict {
     Translation(TranslationChange, Option<Message>),
     /// It does not go to the backend: its file is the channel to the frontend, which acknowledges what it is sent there or not.
     Channel(OwnedFd, bool, Option<Message>),
+    /// It does not go to the backend: the device announces this station, and then the frontend gets the answer if it asked for one.
+    Announce(MacAddr, Option<Message>),
     /// It ends the session.
     Refuse(Refusal),
 }
@@ -163,6 +167,7 @@ impl Rules {
                 message.body = (features & !self.own_channel()).to_ne_bytes().to_vec();
             }
             IOTLB_MSG => return self.translate(&message),
+            SEND_RARP => return self.announce(&message),
             SET_MEM_TABLE => self.set_mem_table(&mut message, kinds)?,
             ADD_MEM_REG => {
                 let region = Region::new(single_region(&message), kinds.first().copied());
@@ -335,6 +340,16 @@ impl Rules {
         // Some frontends want the description back, others check the number of the request alone.
         message.flags = FLAG_VERSION | FLAG_REPLY;
         Ok(Verdict::Log(log, message))
+    }
+
+    fn announce(&self, message: &Message) -> Result<Verdict, Refusal> {
+        let station = message.station();
+        if station.is_multicast() || station == MacAddr::default() {
+            return Err(
+                SessionRule::StationAddress.broken(format!("SEND_RARP: {station} is not the address of a station"))
+            );
+        }
+        Ok(Verdict::Announce(station, self.answer(message)))
     }
 
     fn settled(&self, message: &Message) -> Verdict {

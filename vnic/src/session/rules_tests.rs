@@ -9,8 +9,12 @@ use super::regions::FileKind;
 use super::rules::{Limits, Passage, Rules, Verdict};
 
 const FEATURES: u64 = VIRTIO_PROTOCOL_FEATURES | 1 << 32 | 1 << 29;
-const PROTOCOL: u64 =
-    protocol::MQ | protocol::REPLY_ACK | protocol::RESET_DEVICE | protocol::CONFIGURE_MEM_SLOTS | protocol::BACKEND_REQ;
+const PROTOCOL: u64 = protocol::MQ
+    | protocol::RARP
+    | protocol::REPLY_ACK
+    | protocol::RESET_DEVICE
+    | protocol::CONFIGURE_MEM_SLOTS
+    | protocol::BACKEND_REQ;
 const MEMORY: FileKind = FileKind::Regular {
     device: 1,
     inode: 1,
@@ -348,6 +352,16 @@ fn odd_messages_are_refused_with_one_sentence() {
             "a file that has 0x100000",
         ),
         (with_file(SET_BACKEND_REQ_FD, &[]), vec![event], "no socket"),
+        (
+            message(SEND_RARP, &[0]),
+            vec![],
+            "SEND_RARP: 00:00:00:00:00:00 is not the address of a station",
+        ),
+        (
+            message(SEND_RARP, &[0x33]),
+            vec![],
+            "SEND_RARP: 33:00:00:00:00:00 is not the address of a station",
+        ),
     ]);
     let mut rules = session(false);
     pass(&mut rules, message(SET_OWNER, &[]), &[]);
@@ -408,6 +422,9 @@ proptest! {
                 Verdict::Log(_, answer) => prop_assert!(request == SET_LOG_BASE && answer.flags & FLAG_REPLY != 0),
                 Verdict::Translation(_, answer) | Verdict::Channel(_, _, answer) => {
                     prop_assert!(iommu && (answer.is_none() || flags & FLAG_NEED_REPLY != 0));
+                }
+                Verdict::Announce(station, answer) => {
+                    prop_assert!(!station.is_multicast() && (answer.is_none() || flags & FLAG_NEED_REPLY != 0));
                 }
                 Verdict::Pass(passage) => {
                     for message in &passage.messages {

@@ -13,6 +13,7 @@ mod guests_that_stall;
 mod judged_rings;
 mod killed;
 mod model;
+mod moved_guests;
 mod resumed_rings;
 mod returning;
 mod ring_rules;

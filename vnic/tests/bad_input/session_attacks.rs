@@ -47,11 +47,13 @@ pub const SESSION_RULES: &[&str] = &[
     "memory_file_too_small",
     "memory_file_system",
     "memory_overlap",
+    "station_address",
     "memory_too_much",
     "memory_not_shared",
     "not_possible",
 ];
 
+const SEND_RARP: u32 = 19;
 const SET_FEATURES: u32 = 2;
 const SET_OWNER: u32 = 3;
 const SET_MEM_TABLE: u32 = 5;
@@ -219,7 +221,7 @@ impl Ground {
             },
             "request_not_served" => {
                 let requests = [
-                    7, 19, 20, 22, 23, 26, 27, 28, 29, 30, 31, 32, 33, 35, 39, 40, 41, 42, 43, 44,
+                    7, 20, 22, 23, 26, 27, 28, 29, 30, 31, 32, 33, 35, 39, 40, 41, 42, 43, 44,
                 ];
                 let len = seed.range(0, 4096);
                 Odd {
@@ -298,7 +300,7 @@ impl Ground {
                 )
             }
             "protocol_features_not_offered" => {
-                let bit = seed.pick(&[2_u64, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 17, 18, 31, 63]);
+                let bit = seed.pick(&[4_u64, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 17, 18, 31, 63]);
                 odd(SET_PROTOCOL_FEATURES, &[1 << bit | seed.any() & 9], &[])
             }
             "legacy_header" => {
@@ -338,6 +340,11 @@ impl Ground {
                 let request = seed.pick(&[SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR]);
                 let bits = 1 << seed.range(9, 63) | seed.any() & !0x1ff;
                 odd(request, &[bits | ring], &[Kind::Event])
+            }
+            "station_address" => {
+                let any_group = seed.any() | 1;
+                let group = seed.pick(&[0, 0xffff_ffff_ffff, any_group]);
+                odd(SEND_RARP, &[group & 0xffff_ffff_ffff], &[])
             }
             "enable_value" => odd(SET_VRING_ENABLE, &[pair(ring, above(seed, 2))], &[]),
             "ring_base" => Odd {

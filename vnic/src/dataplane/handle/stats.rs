@@ -17,7 +17,7 @@ use vnicd_protocol::{
 };
 
 /// The names of the feature bits that a port may have.
-const FEATURE_NAMES: [(u32, &str); 16] = [
+const FEATURE_NAMES: [(u32, &str); 17] = [
     (virtio_net::VIRTIO_NET_F_CSUM, "CSUM"),
     (virtio_net::VIRTIO_NET_F_GUEST_CSUM, "GUEST_CSUM"),
     (virtio_net::VIRTIO_NET_F_MTU, "MTU"),
@@ -28,6 +28,7 @@ const FEATURE_NAMES: [(u32, &str); 16] = [
     (virtio_net::VIRTIO_NET_F_HOST_TSO6, "HOST_TSO6"),
     (virtio_net::VIRTIO_NET_F_HOST_ECN, "HOST_ECN"),
     (virtio_net::VIRTIO_NET_F_MRG_RXBUF, "MRG_RXBUF"),
+    (virtio_net::VIRTIO_NET_F_GUEST_ANNOUNCE, "GUEST_ANNOUNCE"),
     (virtio_net::VIRTIO_NET_F_MQ, "MQ"),
     (virtio_ring::VIRTIO_RING_F_INDIRECT_DESC, "INDIRECT_DESC"),
     (virtio_ring::VIRTIO_RING_F_EVENT_IDX, "EVENT_IDX"),

@@ -21,6 +21,8 @@ pub const F_HOST_TSO4: u64 = 1 << 11;
 pub const F_HOST_TSO6: u64 = 1 << 12;
 /// Feature bit: a frame may fill several receive buffers.
 pub const F_MRG_RXBUF: u64 = 1 << 15;
+/// Feature bit: the guest announces itself when it was moved.
+pub const F_GUEST_ANNOUNCE: u64 = 1 << 21;
 /// Feature bit: several queue pairs.
 pub const F_MQ: u64 = 1 << 22;
 /// Feature bit: indirect descriptors.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ether::MacAddr;
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend as Wire, VhostUserFrontend};
 use vhost::{VhostBackend, VringConfigData};
@@ -15,6 +16,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::memory::{GuestMemory, PAGE_LEN};
 use crate::queue::{RxRing, TxRing};
+use crate::raw_session::RawSession;
 use crate::ring::DriverRing;
 
 mod config;
@@ -221,6 +223,7 @@ impl Frontend {
         }
         let mut known = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::RARP
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
         if self.config.has_iommu() {
             known |= VhostUserProtocolFeatures::BACKEND_REQ;
@@ -338,6 +341,16 @@ impl Frontend {
     /// GET_VRING_BASE: stops vring `index` and returns the next avail index the backend would have taken.
     pub fn stop_ring(&mut self, index: usize) -> Result<u16, Error> {
         Ok(self.wire()?.get_vring_base(index)? as u16)
+    }
+
+    /// SEND_RARP: asks the backend to announce `station`, which was moved here. No answer is asked for.
+    pub fn announce(&mut self, station: MacAddr) -> Result<(), Error> {
+        /// Request and version of the protocol, with which every message begins.
+        const HEADER: [u32; 2] = [19, 1];
+        let mut body = [0; 8];
+        body[..6].copy_from_slice(&station.0);
+        let session = RawSession::on(self.stream()?, REPLY_WAIT)?;
+        Ok(session.send(HEADER[0], HEADER[1], body.len() as u32, &body, &[])?)
     }
 
     /// SET_VRING_ENABLE for vring `index`.
