@@ -21,11 +21,11 @@ impl DataPlane {
     /// One round over everything that can be done now. True if anything was. `batch` is memory for the frames that are taken from
     /// one ring.
     pub(super) fn pass(&mut self, batch: &mut TransmitBatch, now: Time) -> bool {
+        self.update_reconnect_grace(now);
         let mut worked = self.contained(None, now, |plane| plane.move_due(now));
         if self.forwarding.switches_due.is_some_and(|due| now >= due) {
             worked |= self.contained(None, now, |plane| plane.forwarding.serve_switches(now));
         }
-        self.update_reconnect_grace(now);
         for card in 0..self.cards().len() {
             for pair in 0..self.cards()[card].queue_pairs() {
                 if self.cards()[card].transmit_ring(pair).is_ready() {
@@ -243,7 +243,7 @@ impl DataPlane {
     #[inline]
     fn must_wait(&mut self, index: usize, pair: usize, now: Time) -> bool {
         let card = &self.cards()[index];
-        if self.drains != 0 && card.transmit_ring(pair).kicked_for() == 0 || self.is_held_back(index, pair) {
+        if self.drains != 0 && card.transmit_ring(pair).kicked_for() == 0 {
             return true;
         }
         match card.transmit_ring(pair).blocked() {
@@ -255,12 +255,6 @@ impl DataPlane {
                     || now < until && self.card(card).is_still_stalled(queue, now)
             }
         }
-    }
-
-    /// Whether a ring that was in use before this process is left alone, because other guests are not back.
-    #[inline]
-    pub(super) fn is_held_back(&self, index: usize, pair: usize) -> bool {
-        self.reconnect_grace_ends.is_some() && self.cards()[index].transmit_ring(pair).is_resumed()
     }
 
     /// When something is due without a kick.

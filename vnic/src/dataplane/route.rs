@@ -340,6 +340,15 @@ pub fn is_worth_keeping(refused: Refused, card: &mut Card, queue: usize, now: Ti
     refused == Refused::NoBuffer && card.may_wait_for(queue, now)
 }
 
+/// The route of a frame to `card`, none of whose receive rings is ready: it waits for a guest that is to return.
+pub fn without_guest(frame: &FrameRef<'_>, card: &Card) -> Route {
+    if !frame.transit.is_from_switch() && card.keeps_for_return(frame.inline) {
+        Route::WaitAtCard
+    } else {
+        Route::Drop(Loss::Refused(Refused::NotReady))
+    }
+}
+
 /// The route of a frame that receive queue `queue` of `card` refused.
 pub fn after_refusal(refused: Refused, frame: &FrameRef<'_>, card: &mut Card, queue: usize, now: Time) -> Route {
     if !frame.transit.may_wait() || !is_worth_keeping(refused, card, queue, now) {

@@ -9,8 +9,8 @@ pub struct FabricSettings {
     /// Longest time to poll after a copy by a card that is wired to itself: a program computes while it copies, so the next copy comes later than
     /// the next frame does.
     pub copies_poll_ns: u64,
-    /// How long after the start guests that used another process's ports before are waited for, in nanoseconds: until all
-    /// ports have a guest again, but no longer, what they have in their rings stays there. 0 = not at all.
+    /// How long after the start frames wait for guests that used another process's ports before and are not back yet, in
+    /// nanoseconds. 0 = not at all.
     pub return_ns: u64,
 }
 

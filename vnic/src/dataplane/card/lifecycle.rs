@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ether::Time;
+use ether::{MacAddr, Time};
 use firmware::timers::ArmedTimer;
 use virtio_bindings::virtio_ring;
 use virtio_queue::QueueT;
@@ -53,6 +53,8 @@ pub(super) struct Lifecycle {
     pub failed: Option<String>,
     /// A frontend is connected.
     pub connected: bool,
+    /// The guest was there in an earlier process, and its first receive ring is waited for.
+    returning: bool,
     /// What the threads that take kicks know and count.
     pub activity: Arc<RingActivity>,
     /// The card's rings are being worked on: a panic now is its guest's fault.
@@ -69,6 +71,7 @@ impl Lifecycle {
         Self {
             failed: None,
             connected: false,
+            returning: false,
             activity: Arc::default(),
             at_work: false,
             memory_fault: Arc::default(),
@@ -88,6 +91,18 @@ impl Card {
     /// Whether a frontend is connected.
     pub fn is_connected(&self) -> bool {
         self.lifecycle.connected
+    }
+
+    /// Whether a frame that begins with `inline` is kept for a guest that was there in an earlier process and is not back: it is for
+    /// that guest, as far as can be known.
+    pub fn keeps_for_return(&self, inline: &[u8]) -> bool {
+        let is_for_it = |to: MacAddr| to.is_multicast() || self.settings.mac.is_none_or(|own| own == to);
+        self.lifecycle.returning && MacAddr::from_slice(inline).is_some_and(is_for_it)
+    }
+
+    /// The guest was there in an earlier process and is waited for, or is no longer.
+    pub fn set_returning(&mut self, returning: bool) {
+        self.lifecycle.returning = returning;
     }
 
     /// A frontend connected; what an earlier one set is forgotten.
@@ -308,6 +323,7 @@ impl Card {
     fn note_ready(&mut self) {
         let ready = self.pairs.iter().zip(0..).filter(|(pair, _)| pair.rx.is_ready());
         let queues = ready.fold(0, |queues, (_, queue)| queues | 1 << queue);
+        self.lifecycle.returning &= queues == 0;
         self.firmware.steering_mut().set_ready(queues);
     }
 

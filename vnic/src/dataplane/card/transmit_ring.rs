@@ -23,8 +23,6 @@ pub struct TransmitRing {
     vring: Option<SessionVring>,
     /// Whether the frontend enabled the ring.
     enabled: bool,
-    /// The ring was in use before it was started here.
-    resumed: bool,
     /// The driver is not asked to kick, whatever waits: this process ends.
     is_quiet: bool,
     /// The first entry of a quiet ring that its driver does not kick for.
@@ -66,7 +64,6 @@ impl TransmitRing {
         // What an earlier ring left behind means nothing to this one.
         self.forget();
         self.in_flight.reserve(usize::from(ring.size()));
-        self.resumed = ring.next_used() != 0;
         self.ring = Some(ring);
         self.vring = Some(vring);
         self.enabled |= enabled;
@@ -181,12 +178,6 @@ impl TransmitRing {
     #[inline]
     pub fn is_started(&self) -> bool {
         self.ring.is_some()
-    }
-
-    /// Whether the ring was in use before it was started here.
-    #[inline]
-    pub fn is_resumed(&self) -> bool {
-        self.resumed
     }
 
     /// What the head frame waits for.

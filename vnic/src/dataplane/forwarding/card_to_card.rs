@@ -238,9 +238,16 @@ impl Forwarding {
         let frame = packet.as_ref(Transit::from_card(index));
         let card = &mut self.wiring.cards[index];
         let Some(queue) = card.receive_queue(frame.inline) else {
-            let loss = Loss::Refused(Refused::NotReady);
-            self.wiring.lose(Hop::ToGuest(index), loss, 1, now);
-            self.wiring.cards[index].note_multicast(frame.inline, false);
+            let is_kept = match route::without_guest(&frame, card) {
+                Route::Drop(loss) => {
+                    self.wiring.lose(Hop::ToGuest(index), loss, 1, now);
+                    false
+                }
+                _ => self.wiring.wait_at_card(index, &frame, now),
+            };
+            if !is_kept {
+                self.wiring.cards[index].note_multicast(frame.inline, false);
+            }
             return self.count_passed(index, packet);
         };
         // Behind others that wait, it waits, too.

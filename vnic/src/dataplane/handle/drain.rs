@@ -126,12 +126,13 @@ impl DataPlane {
 
     /// Entries of transmit rings that drivers may kick for yet.
     pub(in crate::dataplane) fn kicked_for(&self) -> usize {
-        let pairs_of = |index: usize| (0..self.cards()[index].queue_pairs()).map(move |pair| (index, pair));
-        let rings = (0..self.cards().len()).flat_map(pairs_of);
-        let taken = rings.filter(|&(index, pair)| !self.is_held_back(index, pair));
-        taken
-            .map(|(index, pair)| usize::from(self.cards()[index].transmit_ring(pair).kicked_for()))
-            .sum()
+        let of_card = |card: &Card| -> usize {
+            let pairs = 0..card.queue_pairs();
+            pairs
+                .map(|pair| usize::from(card.transmit_ring(pair).kicked_for()))
+                .sum()
+        };
+        self.cards().iter().map(of_card).sum()
     }
 
     /// Takes nothing more from any guest, whatever it may kick for: by now, it has.

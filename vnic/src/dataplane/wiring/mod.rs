@@ -82,7 +82,7 @@ impl Wiring {
             return self.send_indirectly(index, route, frame, wire, segments, now);
         }
         let Some(queue) = card.receive_queue(frame.inline) else {
-            return self.lose_behind_link(index, frame, wire, Loss::Refused(Refused::NotReady), now);
+            return self.send_without_guest(index, frame, wire, now);
         };
         if let Err(refused) = card.deliver(queue, frame, now) {
             return self.send_refused((index, queue), refused, frame, wire, now);
@@ -94,6 +94,20 @@ impl Wiring {
             Outcome::Direct { card: index as u32 }
         } else {
             Outcome::Taken
+        }
+    }
+
+    /// Carries out what follows when no receive ring of the card at `index` is ready for a frame from its ideal link.
+    #[cold]
+    #[inline(never)]
+    fn send_without_guest(&mut self, index: usize, frame: &FrameRef<'_>, wire: Option<OnWire>, now: Time) -> Outcome {
+        match route::without_guest(frame, &self.cards[index]) {
+            Route::Drop(loss) => self.lose_behind_link(index, frame, wire, loss, now),
+            _ => {
+                self.count_passed_undelivered(index, wire);
+                self.wait_at_card(index, frame, now);
+                Outcome::Taken
+            }
         }
     }
 

@@ -54,12 +54,15 @@ impl Wiring {
         let card = &mut self.cards[index];
         let mut rest = [Piece::EMPTY];
         let frame = FrameRef::of_bytes(pooled.bytes(), &mut rest, pooled.header, pooled.transit);
+        let queue = card.receive_queue(frame.inline).ok_or(Refused::NotReady);
+        if queue.is_err() && card.keeps_for_return(frame.inline) {
+            return false;
+        }
         if !frame.header.suits(card.receiver_offloads()) {
             // Another driver has the rings than when it was sent.
             self.lose_at_card(index, &frame, Loss::BadOffload, pooled.frames_on_wire(), now);
             return true;
         }
-        let queue = card.receive_queue(frame.inline).ok_or(Refused::NotReady);
         if queue.is_ok_and(|queue| card.is_still_stalled(queue, now)) {
             return false;
         }
