@@ -20,7 +20,7 @@ use tracing_subscriber::{
 use vnic::dataplane::{Fabric, FabricSettings, TrunkOptions};
 use vnic::device::Device;
 use vnic::session::socket::{ClaimError, check_path};
-use vnic::session::{PortSession, Sessions};
+use vnic::session::{PortSession, Sessions, quick_end};
 use vnicd_protocol::config::{Config, ConfigError, GroupEntry, SwitchEntry};
 use vnicd_protocol::{MTU_DEFAULT, PortSettings, SocketMode};
 
@@ -376,6 +376,9 @@ fn start_ports(config: &Config, fabric: &Fabric) -> Result<Vec<PortSession>, Fai
         devices.push((Device::new(device), socket));
     }
     let sessions = Sessions::new()?;
+    if let Err(error) = quick_end::prepare() {
+        tracing::warn!(%error, "guests would notice some 30 ms later than need be that this process was killed");
+    }
     let mut ports = Vec::new();
     for (device, (path, mode)) in devices {
         let session = match mode {

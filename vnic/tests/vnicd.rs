@@ -246,6 +246,39 @@ fn a_killed_daemon_is_replaced_at_once_on_the_same_paths() {
     }
 }
 
+/// State of the process `pid`: a letter, or none if there is no such process.
+fn state_of(pid: &str) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// An asynchronous-I/O context takes 20 ms and more to end, on an idle machine too. The quickest of some ends tells, as a machine may be busy.
+#[test]
+fn a_killed_daemon_leaves_its_guests_within_5_ms_and_no_process_behind() {
+    let paths = Paths::new();
+    let (a, control) = (paths.text("a.sock"), paths.at("c.sock"));
+    let mut quickest = Duration::MAX;
+    for _ in 0..10 {
+        let mut running = Running::start(&["--listen", &a], &control);
+        let mut guest = UnixStream::connect(&a).unwrap();
+        let pid = running.0.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let killed = Instant::now();
+        running.signal(rustix::process::Signal::KILL);
+        assert_eq!(guest.read(&mut [0]).unwrap_or(0), 0);
+        quickest = quickest.min(killed.elapsed());
+        assert_eq!(running.exit_code(), None);
+        for child in children.split_whitespace() {
+            while state_of(child).is_some_and(|state| state != 'Z') {
+                assert!(killed.elapsed() < PATIENCE, "process {child} is left behind");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    println!("the quickest end after {quickest:?}");
+    assert!(quickest < Duration::from_millis(5), "{quickest:?}");
+}
+
 #[test]
 fn the_configuration_file_makes_switches_ports_and_trunks() {
     let paths = Paths::new();

@@ -17,6 +17,7 @@ mod log;
 pub mod message;
 mod port;
 mod private;
+pub mod quick_end;
 mod refusal;
 mod regions;
 mod rules;
