@@ -139,6 +139,7 @@ fn strategy_help() -> String {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    return_large_buffers();
     start_log(&args);
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -147,6 +148,13 @@ fn main() -> ExitCode {
             ExitCode::from(code)
         }
     }
+}
+
+/// Has buffers from 256 KiB on go back to the system when they are freed, whichever thread does that: by itself, the allocator would
+/// begin to keep them for the thread that made them.
+fn return_large_buffers() {
+    // SAFETY: changes a parameter of the allocator. If it does not, memory is kept, and nothing else.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 256 << 10) };
 }
 
 /// The error with its causes, each once: many an error names its cause itself.

@@ -54,6 +54,8 @@ pub(crate) struct DataPlane {
     /// Which cards are in which multicast groups.
     groups: MulticastGroups,
     watchers: Watchers,
+    /// Some card is captured, or was until its reader went.
+    has_captures: bool,
     /// When guests of an earlier process are waited for no longer, at the latest; `None` once that has ended.
     reconnect_grace_ends: Option<Time>,
     /// Number of [`Drain`]s, during which no frame is taken from guests.
@@ -68,6 +70,7 @@ impl DataPlane {
             forwarding: Forwarding::default(),
             groups: MulticastGroups::default(),
             watchers: Watchers::default(),
+            has_captures: false,
             reconnect_grace_ends: (settings.return_ns > 0).then(|| Time::from_nanos(settings.return_ns)),
             drains: 0,
             origin_unix_ns,

@@ -363,8 +363,17 @@ impl Rig {
 
     /// Captures `guest`'s port.
     pub fn capture(&mut self, guest: usize) -> super::CaptureReader {
-        let (reader, mut writers) = super::observers::capture::begin(&[(format!("g{guest}"), None)], 0, 0);
-        self.plane.card(guest).set_capture(writers.pop());
+        self.capture_together(&[guest])
+    }
+
+    /// Captures the ports of these guests into one file.
+    pub fn capture_together(&mut self, guests: &[usize]) -> super::CaptureReader {
+        let names: Vec<_> = guests.iter().map(|guest| (format!("g{guest}"), None)).collect();
+        let (reader, writers) = super::observers::capture::begin(&names, 0, 0);
+        for (guest, writer) in guests.iter().zip(writers) {
+            self.plane.card(*guest).set_capture(Some(writer));
+        }
+        self.plane.has_captures = true;
         reader
     }
 

@@ -3,6 +3,7 @@
 use ether::Time;
 
 use super::DataPlane;
+use super::card::Card;
 use super::card::transmit_batch::TransmitBatch;
 use super::card::transmit_ring::Blocked;
 use super::containment::contain;
@@ -10,6 +11,7 @@ use super::forwarding::burst::Burst;
 use super::frames::frame_ref::FrameRef;
 use super::frames::pool::Stage;
 use super::frames::transit::Transit;
+use super::observers::capture::CardCapture;
 use super::route::{self, Route};
 use super::wiring::Outcome;
 use super::wiring::link_crossing::Hop;
@@ -46,7 +48,19 @@ impl DataPlane {
                 false
             });
         }
+        if self.has_captures {
+            self.settle_captures();
+        }
         worked
+    }
+
+    /// All that has happened until now was captured.
+    #[cold]
+    fn settle_captures(&self) {
+        self.cards()
+            .iter()
+            .filter_map(Card::capture)
+            .for_each(CardCapture::settle);
     }
 
     /// Runs `work` for `card`. If it panics, a card fails and the data plane goes on: that counts as work.

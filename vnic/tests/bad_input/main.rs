@@ -7,6 +7,7 @@
 mod attacker;
 mod attacks;
 mod behind_iommu;
+mod captured;
 mod daemon;
 mod event_files;
 mod guests_that_stall;

@@ -294,6 +294,7 @@ impl Fabric {
             for (index, writer) in indices.into_iter().zip(writers) {
                 plane.card(index).set_capture(Some(writer));
             }
+            plane.has_captures = true;
             let runner = Arc::clone(&self.runner);
             Ok(reader.with_end(move || runner.with(|plane, _| plane.end_captures())))
         })
@@ -337,6 +338,7 @@ impl DataPlane {
                 card.set_capture(None);
             }
         }
+        self.has_captures = self.cards().iter().any(|card| card.capture().is_some());
     }
 }
 

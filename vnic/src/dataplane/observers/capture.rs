@@ -1,11 +1,12 @@
 //! Captures: frames of chosen cards as pcapng blocks, handed to a reader that may be slow without slowing the data plane.
 //!
-//! Frames are shown as they are on the wire, and a capture changes nothing about their path. A sent frame is written when
-//! the card sends it. A received one is written when its interrupt is decided, and the last frame that an interrupt announces
-//! carries the reason as its comment; one that no interrupt has announced when the capture or its ring ends is written then. The
-//! reader, and where it writes to, are not known here.
+//! Frames are shown as they are on the wire, in the order of their times, and a capture changes nothing about their path. A sent frame
+//! carries the time at which the card sends it. A received one carries that at which its interrupt is decided, and the last frame that an
+//! interrupt announces the reason as its comment; one that no interrupt has announced when the capture or its ring ends is written
+//! then. The reader, and where it writes to, are not known here.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,11 +25,16 @@ const CHUNK_LEN: usize = 1 << 20;
 /// guest takes uncut. What comes then is dropped and counted, too.
 const UNANNOUNCED_BYTES_MAX: usize = 32 << 20;
 
+/// Chunks that were read and are kept to be filled again.
+const SPARE_CHUNKS_MAX: usize = 2;
+/// Room behind [`CHUNK_LEN`] for the last frame of a chunk.
+const CHUNK_SPARE_LEN: usize = 128 << 10;
+
 /// A received frame that no interrupt has announced yet.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Unannounced {
-    /// What is kept of it.
-    bytes: Box<[u8]>,
+    /// Bytes that are kept of it.
+    kept: usize,
     len: u32,
     at: Time,
     /// The packet in the ring ends with it, which stands for several if it is uncut.
@@ -37,25 +43,26 @@ struct Unannounced {
     is_missing: bool,
 }
 
-/// The unannounced frames of one queue.
+/// The unannounced frames of one queue, and what is kept of them one behind the other.
 #[derive(Debug, Default)]
 struct Queue {
     frames: VecDeque<Unannounced>,
-    bytes: usize,
+    bytes: VecDeque<u8>,
 }
 
 impl Queue {
-    fn push(&mut self, mut frame: Unannounced) {
-        if self.bytes + frame.bytes.len() > UNANNOUNCED_BYTES_MAX {
-            frame.bytes = Box::default();
+    fn push(&mut self, bytes: &[u8], mut frame: Unannounced) {
+        if self.bytes.len() + bytes.len() > UNANNOUNCED_BYTES_MAX {
+            frame.kept = 0;
             frame.is_missing = true;
+        } else {
+            self.bytes.extend(bytes);
         }
-        self.bytes += frame.bytes.len();
         self.frames.push_back(frame);
     }
 
-    /// The frames of the oldest `packets` packets.
-    fn take(&mut self, packets: usize) -> Vec<Unannounced> {
+    /// Number of frames of the oldest `packets` packets.
+    fn frames_of(&self, packets: usize) -> usize {
         let mut left = packets;
         let mut count = 0;
         for frame in &self.frames {
@@ -65,24 +72,45 @@ impl Queue {
             left -= usize::from(frame.ends_packet);
             count += 1;
         }
-        let taken: Vec<_> = self.frames.drain(..count).collect();
-        self.bytes -= taken.iter().map(|frame| frame.bytes.len()).sum::<usize>();
-        taken
+        count
     }
+
+    /// Calls `each` with the oldest `count` frames and their bytes, which are gone then.
+    fn take(&mut self, count: usize, mut each: impl FnMut(usize, &Unannounced, &[u8])) {
+        let bytes = self.bytes.make_contiguous();
+        let mut at = 0;
+        for (number, frame) in self.frames.drain(..count).enumerate() {
+            each(number, &frame, &bytes[at..at + frame.kept]);
+            at += frame.kept;
+        }
+        self.bytes.drain(..at);
+    }
+}
+
+/// A block among those that are not in order yet: when what it shows happened, and its bytes.
+#[derive(Debug)]
+struct Block {
+    at: Time,
+    bytes: Range<usize>,
 }
 
 #[derive(Debug, Default)]
 struct SinkState {
-    /// Bytes for the reader, in pieces of [`CHUNK_LEN`] or a frame more: what is read is given back at once.
+    /// Bytes for the reader, in pieces of [`CHUNK_LEN`] or a frame more.
     chunks: VecDeque<Vec<u8>>,
+    /// Empty ones: what one thread allocates and another frees again and again would stay with the process.
+    spare: Vec<Vec<u8>>,
     /// Bytes in all chunks.
     waiting: usize,
+    /// Bytes of blocks since the last round of the data plane: what is noticed late within a round happened before other things.
+    unsorted: Vec<u8>,
+    blocks: Vec<Block>,
     closed: bool,
     /// The queues of each interface.
     queues: Vec<Vec<Queue>>,
     /// Frames that did not fit, for each interface.
     dropped: Vec<u64>,
-    /// The time of the last frame.
+    /// The time of the last frame in a chunk.
     latest: Time,
 }
 
@@ -94,21 +122,48 @@ impl SinkState {
     }
 
     fn packet(&mut self, packet: &pcapng::Packet<'_>) {
-        self.latest = self.latest.max(packet.at);
-        if self.waiting + packet.bytes.len() > SINK_BYTES_MAX {
+        let start = self.unsorted.len();
+        if self.waiting + start + packet.bytes.len() > SINK_BYTES_MAX {
             return self.drop_at(packet.interface);
         }
-        self.write(|bytes| pcapng::enhanced_packet(bytes, packet));
+        pcapng::enhanced_packet(&mut self.unsorted, packet);
+        let bytes = start..self.unsorted.len();
+        self.blocks.push(Block { at: packet.at, bytes });
     }
 
-    fn write(&mut self, block: impl FnOnce(&mut Vec<u8>)) {
+    /// Hands the blocks of a round over in the order of their times, behind those of earlier rounds. True if there were any.
+    fn sort(&mut self) -> bool {
+        let (mut blocks, mut unsorted) = (std::mem::take(&mut self.blocks), std::mem::take(&mut self.unsorted));
+        let Some(latest) = blocks.iter().map(|block| block.at).max() else {
+            return false;
+        };
+        self.latest = self.latest.max(latest);
+        blocks.sort_by_key(|block| block.at);
+        for block in &blocks {
+            self.append(&unsorted[block.bytes.clone()]);
+        }
+        blocks.clear();
+        unsorted.clear();
+        if unsorted.capacity() <= 2 * CHUNK_LEN {
+            (self.blocks, self.unsorted) = (blocks, unsorted);
+        }
+        true
+    }
+
+    /// The unannounced frames of a queue, to be put back; `None` if there are none, or the reader has read the end.
+    fn take_queue(&mut self, interface: usize, queue: usize) -> Option<Queue> {
+        self.queues.get_mut(interface)?.get_mut(queue).map(std::mem::take)
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
         if self.chunks.back().is_none_or(|chunk| chunk.len() >= CHUNK_LEN) {
-            self.chunks.push_back(Vec::new());
+            let spare = self.spare.pop();
+            self.chunks
+                .push_back(spare.unwrap_or_else(|| Vec::with_capacity(CHUNK_LEN + CHUNK_SPARE_LEN)));
         }
         if let Some(chunk) = self.chunks.back_mut() {
-            let before = chunk.len();
-            block(chunk);
-            self.waiting += chunk.len() - before;
+            chunk.extend_from_slice(bytes);
+            self.waiting += bytes.len();
         }
     }
 
@@ -119,12 +174,46 @@ impl SinkState {
         };
         self.waiting -= chunk.len();
         if out.is_empty() {
-            *out = chunk;
+            std::mem::swap(out, &mut chunk);
         } else {
             out.append(&mut chunk);
         }
+        if self.spare.len() < SPARE_CHUNKS_MAX && chunk.capacity() >= CHUNK_LEN {
+            self.spare.push(chunk);
+        }
         true
     }
+
+    /// Writes the frames of the oldest `packets` packets of a queue, as announced by `interrupt`, or as what none has announced.
+    fn write_received(&mut self, queue: &mut Queue, packets: usize, announcement: &Announcement<'_>) {
+        let count = queue.frames_of(packets);
+        queue.take(count, |number, frame, bytes| {
+            if frame.is_missing {
+                return self.drop_at(announcement.interface);
+            }
+            let interrupt = announcement.interrupt;
+            let comment = interrupt
+                .filter(|_| number + 1 == count)
+                .map(|(interrupt, strategy)| interrupt_comment(interrupt, strategy));
+            self.packet(&pcapng::Packet {
+                interface: announcement.interface,
+                at: interrupt.map_or(frame.at.max(self.latest), |(interrupt, _)| interrupt.decided_at),
+                origin_unix_ns: announcement.origin_unix_ns,
+                bytes,
+                original_len: frame.len,
+                direction: Some(pcapng::Direction::Inbound),
+                comment: comment.as_deref(),
+            });
+        });
+    }
+}
+
+/// How received frames become known.
+struct Announcement<'a> {
+    interface: u32,
+    origin_unix_ns: u64,
+    /// The interrupt, decided while this strategy was configured; none if the capture or the ring has ended.
+    interrupt: Option<(&'a Interrupt, StrategyKind)>,
 }
 
 #[derive(Debug, Default)]
@@ -189,12 +278,18 @@ impl CaptureReader {
     /// into the space for a slow reader.
     pub fn finish(&self, out: &mut Vec<u8>) {
         let mut state = self.sink.lock();
+        state.sort();
         for (interface, queues) in (0..).zip(std::mem::take(&mut state.queues)) {
+            let ended = Announcement {
+                interface,
+                origin_unix_ns: self.origin_unix_ns,
+                interrupt: None,
+            };
             for mut queue in queues {
-                let frames = queue.take(usize::MAX);
-                write_received(&mut state, interface, self.origin_unix_ns, &frames, None);
+                state.write_received(&mut queue, usize::MAX, &ended);
             }
         }
+        state.sort();
         while state.hand_over(out) {}
         for (interface, dropped) in state.dropped.iter().enumerate() {
             let statistics = pcapng::Statistics {
@@ -218,34 +313,6 @@ impl Drop for CaptureReader {
     }
 }
 
-/// Writes frames that were received together, as announced by `interrupt`, or at the times they came.
-fn write_received(
-    state: &mut SinkState,
-    interface: u32,
-    origin_unix_ns: u64,
-    frames: &[Unannounced],
-    interrupt: Option<(&Interrupt, StrategyKind)>,
-) {
-    for (number, frame) in frames.iter().enumerate() {
-        if frame.is_missing {
-            state.drop_at(interface);
-            continue;
-        }
-        let comment = interrupt
-            .filter(|_| number + 1 == frames.len())
-            .map(|(interrupt, strategy)| interrupt_comment(interrupt, strategy));
-        state.packet(&pcapng::Packet {
-            interface,
-            at: interrupt.map_or(frame.at, |(interrupt, _)| interrupt.decided_at),
-            origin_unix_ns,
-            bytes: &frame.bytes,
-            original_len: frame.len,
-            direction: Some(pcapng::Direction::Inbound),
-            comment: comment.as_deref(),
-        });
-    }
-}
-
 /// Begins a capture of cards with these names and addresses; one writer per card, in order.
 pub fn begin(
     ports: &[(String, Option<MacAddr>)],
@@ -257,7 +324,8 @@ pub fn begin(
         let mut state = sink.lock();
         state.dropped = vec![0; ports.len()];
         state.queues.resize_with(ports.len(), Vec::new);
-        state.write(|bytes| pcapng::section_header(bytes, concat!("Weft vnicd ", env!("CARGO_PKG_VERSION"))));
+        let mut headers = Vec::new();
+        pcapng::section_header(&mut headers, concat!("Weft vnicd ", env!("CARGO_PKG_VERSION")));
         for (name, mac) in ports {
             let interface = pcapng::Interface {
                 name,
@@ -265,8 +333,9 @@ pub fn begin(
                 mac: *mac,
                 snaplen_bytes: snaplen,
             };
-            state.write(|bytes| pcapng::interface_description(bytes, &interface));
+            pcapng::interface_description(&mut headers, &interface);
         }
+        state.append(&headers);
     }
     let writers = (0..ports.len())
         .map(|interface| CardCapture {
@@ -333,13 +402,15 @@ impl CardCapture {
         let frames = &mut queues[queue];
         let snaplen = self.place.snaplen;
         self.segments.resolve_or_gather(frame, |bytes| {
-            frames.push(Unannounced {
-                bytes: bytes[..bytes.len().min(snaplen)].into(),
+            let kept = &bytes[..bytes.len().min(snaplen)];
+            let frame = Unannounced {
+                kept: kept.len(),
                 len: bytes.len() as u32,
                 at: now,
                 ends_packet: false,
                 is_missing: false,
-            });
+            };
+            frames.push(kept, frame);
         });
         if let Some(last) = frames.frames.back_mut() {
             last.ends_packet = true;
@@ -359,20 +430,24 @@ impl CardCapture {
 
     fn write_queue(&self, queue: usize, packets: usize, interrupt: Option<(&Interrupt, StrategyKind)>) {
         let mut state = self.place.sink.lock();
-        let queues = state.queues.get_mut(self.place.interface as usize);
-        let Some(frames) = queues.and_then(|queues| queues.get_mut(queue)) else {
+        let interface = self.place.interface as usize;
+        let Some(mut frames) = state.take_queue(interface, queue) else {
             return;
         };
-        let taken = frames.take(packets);
-        write_received(
-            &mut state,
-            self.place.interface,
-            self.place.origin_unix_ns,
-            &taken,
+        let announcement = Announcement {
+            interface: self.place.interface,
+            origin_unix_ns: self.place.origin_unix_ns,
             interrupt,
-        );
-        drop(state);
-        self.place.sink.changed.notify_one();
+        };
+        state.write_received(&mut frames, packets, &announcement);
+        state.queues[interface][queue] = frames;
+    }
+
+    /// The data plane has done everything up to now: what was captured until then is put into order and shown to the reader.
+    pub fn settle(&self) {
+        if self.place.sink.lock().sort() {
+            self.place.sink.changed.notify_one();
+        }
     }
 }
 
@@ -387,13 +462,15 @@ impl Place {
             direction: Some(direction),
             comment,
         });
-        self.sink.changed.notify_one();
     }
 }
 
 impl Drop for CardCapture {
     fn drop(&mut self) {
-        self.place.sink.lock().closed = true;
+        let mut state = self.place.sink.lock();
+        state.sort();
+        state.closed = true;
+        drop(state);
         self.place.sink.changed.notify_one();
     }
 }

@@ -206,6 +206,42 @@ fn a_capture_shows_frames_that_no_interrupt_announced_when_it_ends() {
 }
 
 #[test]
+fn a_capture_of_several_cards_is_in_the_order_of_its_times_though_interrupts_are_noticed_late() {
+    let mut rig = rig();
+    let reader = rig.capture_together(&[0, 1, 2]);
+    let delays_ns = [0, 75_000, 40_000];
+    for (guest, delay_ns) in (0..).zip(delays_ns).skip(1) {
+        rig.set_coalescing(guest, firmware::StrategyKind::Timeout, delay_ns);
+    }
+    for round in 0..20 {
+        for guest in 0..3u8 {
+            rig.send(guest.into(), 0, &frame((guest + 1) % 3, guest, 100, round));
+        }
+        rig.settle();
+        // The data plane runs when both time-outs are over, or one of them.
+        rig.now = rig.now.plus_nanos(30_000 + 7_000 * u64::from(round));
+    }
+    rig.settle();
+    let (frames, missing) = finish(reader);
+    assert_eq!((frames.len(), missing), (2 * 3 * 20, 0));
+    assert!(frames.is_sorted_by_key(|frame| frame.at_ns));
+    // A received frame carries the time at which its interrupt was decided, which the data plane noticed later.
+    let waited_ns = |received: &Captured| {
+        let sent = frames
+            .iter()
+            .find(|frame| frame.is_outbound && frame.bytes == received.bytes);
+        received.at_ns - sent.expect("it was sent").at_ns
+    };
+    for (guest, delay_ns) in (0..).zip(delays_ns).skip(1) {
+        let of_guest = frames
+            .iter()
+            .filter(|frame| !frame.is_outbound && frame.bytes[5] == guest);
+        let longest_ns = of_guest.filter(|frame| frame.comment.is_some()).map(waited_ns).max();
+        assert_eq!(longest_ns, Some(delay_ns), "guest {guest}");
+    }
+}
+
+#[test]
 fn a_capture_changes_nothing_for_the_guests() {
     let run = |captured: bool| {
         let mut rig = rig();
