@@ -61,6 +61,10 @@ const UNKNOWN_NS: u64 = FIRST_INTERVAL_NS + FIRST_ANSWER_MS as u64 * 1_000_000 +
 /// costs a query for each VLAN, version of IP and port.
 const RESTART_GAP_NS: u64 = SECOND_NS;
 
+/// How long a port that came into service gets the frames of all groups: until the query to it was sent and answered, and a second
+/// more.
+const PORT_UNKNOWN_NS: u64 = RESTART_GAP_NS + FIRST_ANSWER_MS as u64 * 1_000_000 + SECOND_NS;
+
 /// Queries for a group that a host left, with a second after each, in which they are answered.
 const LAST_QUERIES: u64 = 2;
 const LAST_ANSWER_MS: u16 = 1000;
@@ -141,6 +145,27 @@ impl Membership {
 struct PortState {
     is_trunk: bool,
     memberships: usize,
+    asking: PortAsking,
+}
+
+impl PortState {
+    fn new(is_trunk: bool) -> Self {
+        Self {
+            is_trunk,
+            memberships: 0,
+            asking: PortAsking::Done,
+        }
+    }
+}
+
+/// Whether who is behind a port has been asked for groups since it came into service.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PortAsking {
+    /// It is in service from now on.
+    New,
+    /// It gets the frames of all groups meanwhile.
+    Due,
+    Done,
 }
 
 /// A port that gets the frames of all groups of a VLAN.
@@ -225,6 +250,10 @@ pub(crate) struct Snooping {
     is_changed: bool,
     /// When all ports may be asked anew again.
     next_restart_at: Time,
+    /// Ports came into service and are to be asked.
+    has_new_ports: bool,
+    /// When they may be.
+    next_ports_asked_at: Time,
     next_sweep_at: Time,
     /// When the place of a VLAN may be searched for again.
     next_vlan_sweep_at: Time,
@@ -245,6 +274,8 @@ impl Snooping {
             asking: None,
             is_changed: false,
             next_restart_at: Time::ZERO,
+            has_new_ports: false,
+            next_ports_asked_at: Time::ZERO,
             next_sweep_at: Time::ZERO,
             next_vlan_sweep_at: Time::ZERO,
             counters: SnoopingCounters::default(),
@@ -253,10 +284,7 @@ impl Snooping {
 
     /// There is a port, about which nothing is known.
     pub fn add_port(&mut self, port: PortId, is_trunk: bool) {
-        let state = PortState {
-            is_trunk,
-            memberships: 0,
-        };
+        let state = PortState::new(is_trunk);
         let number = usize::from(port.0);
         if self.ports.len() <= number {
             self.ports.resize(number + 1, state);
@@ -274,6 +302,16 @@ impl Snooping {
         self.wide.retain(|wide| wide.port != port);
         if let Some(state) = self.ports.get_mut(usize::from(port.0)) {
             state.memberships = 0;
+            state.asking = PortAsking::Done;
+        }
+    }
+
+    /// A port that nothing is known of is in service from now on: it gets the frames of all groups until who is behind it has been
+    /// asked. A station that was there before says nothing unasked.
+    pub fn port_opened(&mut self, port: PortId) {
+        if let Some(state) = self.ports.get_mut(usize::from(port.0)) {
+            state.asking = PortAsking::New;
+            self.has_new_ports = true;
         }
     }
 
@@ -327,6 +365,9 @@ impl Snooping {
 
     /// Does what is due by now, but for queries.
     pub fn handle(&mut self, now: Time) {
+        if self.has_new_ports {
+            self.serve_new_ports(now);
+        }
         if !self.is_changed || now < self.next_restart_at {
             return;
         }
@@ -336,6 +377,57 @@ impl Snooping {
         }
         for state in &mut self.vlans {
             *state = VlanState::new(state.vlan, now);
+        }
+    }
+
+    /// Lets ports that came into service have all groups, and asks who is behind them.
+    fn serve_new_ports(&mut self, now: Time) {
+        let is_due = now >= self.next_ports_asked_at;
+        let (mut first, mut end) = (usize::MAX, 0);
+        for number in 0..self.ports.len() {
+            if self.ports[number].asking == PortAsking::New {
+                self.open_for_all_groups(PortId(number as u16), now.plus_nanos(PORT_UNKNOWN_NS));
+                self.ports[number].asking = PortAsking::Due;
+            }
+            if is_due && self.ports[number].asking == PortAsking::Due {
+                self.ports[number].asking = PortAsking::Done;
+                (first, end) = (first.min(number), number + 1);
+            }
+        }
+        if !is_due {
+            return;
+        }
+        self.has_new_ports = false;
+        self.next_ports_asked_at = now.plus_nanos(RESTART_GAP_NS);
+        for at in 0..self.vlans.len() {
+            let vlan = self.vlans[at].vlan;
+            for family in [Family::V4, Family::V6] {
+                if self.asked.len() >= ASKED_MAX {
+                    // The next general query asks them.
+                    for number in first..end {
+                        self.open_for_all_groups(PortId(number as u16), now.plus_nanos(MEMBERSHIP_NS));
+                    }
+                    return;
+                }
+                self.asked.push(Asked {
+                    at: now,
+                    family,
+                    group: None,
+                    answer_within_ms: FIRST_ANSWER_MS,
+                    vlan,
+                    next_port: first,
+                    end_port: end,
+                });
+            }
+        }
+    }
+
+    /// A port gets the frames of all groups until then, in all VLANs.
+    fn open_for_all_groups(&mut self, port: PortId, until: Time) {
+        for at in 0..self.vlans.len() {
+            if let Some(wide) = self.wide_mut(self.vlans[at].vlan, port) {
+                wide.everything_until = wide.everything_until.max(until);
+            }
         }
     }
 
@@ -549,7 +641,8 @@ impl Snooping {
         let queriers = self.vlans.iter().flat_map(|state| &state.queriers);
         let general = queriers.map(|querier| querier.next_at);
         let asked = self.asked.iter().map(|asked| asked.at);
-        general.chain(asked).chain(restart).min()
+        let new_ports = self.has_new_ports.then_some(self.next_ports_asked_at);
+        general.chain(asked).chain(restart).chain(new_ports).min()
     }
 
     /// The next query that is due, to leave by one of `ports` ports; whether it leaves there is the caller's business. Call it until

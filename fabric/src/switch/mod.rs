@@ -222,8 +222,9 @@ impl Switch {
     }
 
     /// Takes a port into service or out of it. A port that goes down forgets the stations behind it, so that frames to
-    /// them are flooded until they are heard elsewhere; it keeps its group memberships and counters. Takes time
-    /// proportional to the table. Nothing happens if there is no such port.
+    /// them are flooded until they are heard elsewhere, and what snooping heard there; it keeps the groups that it
+    /// [joined](Self::join), and its counters. One that comes into service at a switch that snoops gets the frames of all groups
+    /// until hosts there were asked. Takes time proportional to the table. Nothing happens if there is no such port.
     pub fn set_port_up(&mut self, port: PortId, up: bool) {
         let Some(state) = self.ports.get_mut(usize::from(port.0)).filter(|state| state.present) else {
             return;
@@ -269,6 +270,9 @@ impl Switch {
         self.generation += 1;
         if open {
             self.open.insert(logical);
+            if let Some(snooping) = self.snooping.as_mut().filter(|_| !is_trunk) {
+                snooping.port_opened(logical);
+            }
         } else {
             self.open.remove(logical);
             self.forget_stations(logical);

@@ -429,6 +429,50 @@ fn however_often_the_topology_changes_all_are_asked_once_a_second() {
 }
 
 #[test]
+fn memberships_of_a_port_without_carrier_are_forgotten_and_its_hosts_are_asked_when_it_is_back() {
+    for group in [ip("239.1.2.3"), ip("ff05::1:3")] {
+        let mut bench = Bench::new(4);
+        bench.send(2, &report(3, &[(4, group, 0)]));
+        assert_eq!(bench.send(0, &data(1, group)), local([2]));
+        bench.switch.set_port_up(port(2), false);
+        assert_eq!(bench.send(0, &data(1, group)), local([]));
+        bench.send(3, &report(4, &[(4, group, 0)]));
+        bench.wait(10 * SECOND);
+        bench.switch.set_port_up(port(2), true);
+        let asked = bench.wait(0);
+        assert_eq!(asked.len(), 2, "for both versions of IP");
+        assert!(asked.iter().all(|(_, egress, _)| *egress == Egress::Local(port(2))));
+        assert_eq!(bench.send(0, &data(1, group)), local([2, 3]), "it may be wanted there");
+        bench.send(2, &report(3, &[(2, group, 0)]));
+        bench.wait(10 * SECOND);
+        assert_eq!(bench.send(0, &data(1, group)), local([2, 3]), "it answered");
+        for up in [false, true] {
+            bench.switch.set_port_up(port(2), up);
+        }
+        bench.wait(10 * SECOND);
+        assert_eq!(bench.send(0, &data(1, group)), local([3]), "no host answered");
+    }
+}
+
+#[test]
+fn however_often_ports_come_and_go_their_hosts_are_asked_once_a_second() {
+    let mut bench = Bench::new(4);
+    let began = bench.now;
+    let mut asked = Vec::new();
+    for _ in 0..50 {
+        for up in [false, true] {
+            bench.switch.set_port_up(port(1), up);
+            bench.switch.set_port_up(port(3), up);
+        }
+        asked.extend(bench.wait(SECOND / 10));
+    }
+    let to_one = asked.iter().filter(|(_, egress, _)| *egress == Egress::Local(port(3)));
+    let times: Vec<_> = to_one.map(|(at, ..)| at - began).collect();
+    let expected: Vec<_> = (0..=5).flat_map(|second| [second * SECOND; 2]).collect();
+    assert_eq!(times, expected, "for both versions of IP");
+}
+
+#[test]
 fn a_vlan_too_many_is_flooded_at_once_and_takes_the_place_of_one_that_fell_silent() {
     let group = ip("239.1.2.3");
     let mut bench = Bench::new(2);

@@ -181,7 +181,7 @@ impl Rig {
         let tx = DriverRing::new(&memory, RING_SPACE, BUFFERS + buffers);
         card.start_ring(0, &rx.vring, self.now).expect("a good ring");
         card.start_ring(1, &tx.vring, self.now).expect("a good ring");
-        self.plane.forwarding.wiring.cards.push(card);
+        self.plane.forwarding.wiring.add_card(card);
         let event_idx = features & 1 << virtio_ring::VIRTIO_RING_F_EVENT_IDX != 0;
         self.guests.push(Guest {
             memory,
@@ -261,13 +261,15 @@ impl Rig {
 
     /// Changes both directions of `guest`'s link.
     pub fn set_link(&mut self, guest: usize, to_guest: &LinkSettings, from_guest: &LinkSettings) {
-        let cable = self.plane.card(guest).cable_mut();
+        let card = self.plane.card(guest);
+        let cable = card.cable_mut();
         cable
             .to_guest
             .set_config(link_from(to_guest, SEED_TO_GUEST).expect("good settings"));
         cable
             .from_guest
             .set_config(link_from(from_guest, SEED_FROM_GUEST).expect("good settings"));
+        card.note_carrier();
     }
 
     /// Changes the links of the first trunk: away from switch 0, and towards it.

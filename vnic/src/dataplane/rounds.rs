@@ -23,6 +23,7 @@ impl DataPlane {
     /// One round over everything that can be done now. True if anything was. `batch` is memory for the frames that are taken from
     /// one ring.
     pub(super) fn pass(&mut self, batch: &mut TransmitBatch, now: Time) -> bool {
+        self.follow_carriers(now);
         self.update_reconnect_grace(now);
         let mut worked = self.contained(None, now, |plane| plane.move_due(now));
         if self.forwarding.switches_due.is_some_and(|due| now >= due) {
@@ -61,6 +62,34 @@ impl DataPlane {
             .iter()
             .filter_map(Card::capture)
             .for_each(CardCapture::settle);
+    }
+
+    /// Tells switches of carriers that came to or went from cards: what was learned behind a port without one is forgotten, and the
+    /// spanning tree hears of it.
+    #[inline(always)]
+    pub(super) fn follow_carriers(&mut self, now: Time) {
+        if self.forwarding.wiring.take_carrier_news() {
+            self.contained(None, now, |plane| plane.tell_carriers(now));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_carriers(&mut self, now: Time) -> bool {
+        let forwarding = &mut self.forwarding;
+        for index in 0..forwarding.wiring.cards.len() {
+            let card = &forwarding.wiring.cards[index];
+            let (at, is_up) = (card.attachment(), card.has_carrier());
+            let switch = &mut forwarding.switches[at.switch].switch;
+            if switch.is_port_up(at.port) != is_up {
+                // What follows from it begins now, and not when the switch was asked last.
+                switch.handle(now);
+                switch.set_port_up(at.port, is_up);
+                forwarding.serve_switch(at.switch, now);
+            }
+        }
+        forwarding.wiring.announce_touched(now);
+        true
     }
 
     /// Runs `work` for `card`. If it panics, a card fails and the data plane goes on: that counts as work.

@@ -145,7 +145,9 @@ impl Runner {
         self.visitors.fetch_add(1, Ordering::SeqCst);
         let mut running = self.lock();
         self.visitors.fetch_sub(1, Ordering::SeqCst);
-        let result = change(&mut running.plane, self.clock.now());
+        let now = self.clock.now();
+        let result = change(&mut running.plane, now);
+        running.plane.follow_carriers(now);
         drop(running);
         // Timers may have changed, and a kick's thread that found the lock taken left its work to this one.
         self.wake_thread();

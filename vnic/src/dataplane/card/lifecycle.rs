@@ -59,6 +59,8 @@ pub(super) struct Lifecycle {
     pub activity: Arc<RingActivity>,
     /// The card's rings are being worked on: a panic now is its guest's fault.
     pub at_work: bool,
+    /// Set when the switch may not know whether there is a carrier; one for all cards.
+    pub carrier_news: Arc<AtomicBool>,
     memory_fault: Arc<AtomicBool>,
     past: Vec<RingPast>,
     failure_lines: LogLimit,
@@ -74,6 +76,7 @@ impl Lifecycle {
             returning: false,
             activity: Arc::default(),
             at_work: false,
+            carrier_news: Arc::default(),
             memory_fault: Arc::default(),
             past: vec![RingPast::default(); rings],
             failure_lines: LogLimit::default(),
@@ -197,6 +200,7 @@ impl Card {
                 self.counters.tx_signalled += 1;
             }
         }
+        self.note_carrier();
         self.lifecycle.activity.set_settled(index, true);
         if resumed {
             signal(vring);
@@ -287,6 +291,7 @@ impl Card {
 
     /// Stops ring `index` in memory only.
     fn take_ring(&mut self, index: usize) -> Option<u16> {
+        self.note_carrier();
         let pair = self.pairs.get_mut(index / 2)?;
         if !index.is_multiple_of(2) {
             return pair.tx.stop();
@@ -308,6 +313,7 @@ impl Card {
 
     /// The frontend enabled or disabled ring `index`.
     pub fn enable_ring(&mut self, index: usize, enabled: bool) {
+        self.note_carrier();
         let Some(pair) = self.pairs.get_mut(index / 2) else {
             return;
         };
@@ -410,6 +416,22 @@ impl Card {
         pairs
             .map(|pair| u32::from(pair.rx.is_ready()) + u32::from(pair.tx.is_ready()))
             .sum()
+    }
+
+    /// Whether the switch sees a carrier at its end of the cable: as on a cable with one broken wire, there is none if one direction
+    /// is down, and none without a guest whose rings work.
+    pub fn has_carrier(&self) -> bool {
+        self.is_cable_whole() && self.rings_ready() != 0
+    }
+
+    /// Whether both directions of the cable are up.
+    pub fn is_cable_whole(&self) -> bool {
+        self.cable.to_guest.config().up && self.cable.from_guest.config().up
+    }
+
+    /// Something that [`has_carrier`](Self::has_carrier) depends on may have changed: the switch is to be told.
+    pub fn note_carrier(&self) {
+        self.lifecycle.carrier_news.store(true, Ordering::Relaxed);
     }
 
     /// Whether frames can be put into receive queue `queue`.

@@ -19,6 +19,7 @@ pub mod transmit_ring;
 pub mod waiting_frames;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ether::Time;
 use fabric::{Link, PortId};
@@ -223,6 +224,12 @@ impl Card {
     /// Shares the state of the rings with the threads that take kicks.
     pub fn share_activity(&mut self, activity: Arc<RingActivity>) {
         self.lifecycle.activity = activity;
+    }
+
+    /// Shares the flag that says that a card's carrier may have changed, and sets it.
+    pub fn share_carrier_news(&mut self, news: Arc<AtomicBool>) {
+        self.lifecycle.carrier_news = news;
+        self.note_carrier();
     }
 
     /// Kicks of all rings.

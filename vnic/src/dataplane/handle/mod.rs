@@ -138,7 +138,7 @@ impl Fabric {
             card.set_timers_aside(timers_from(&settings.timers, plane.origin_unix_ns));
             card.share_misses(misses.clone());
             card.set_returning(plane.may_return(&settings));
-            plane.forwarding.wiring.cards.push(card);
+            plane.forwarding.wiring.add_card(card);
             // A switch that had no port before has something to say from now on.
             plane.forwarding.serve_switch(switch, now);
             for &group in &settings.groups {
@@ -256,6 +256,7 @@ impl Fabric {
                 let cable = port.cable_mut();
                 cable.to_guest.set_config(to_guest);
                 cable.from_guest.set_config(from_guest);
+                port.note_carrier();
                 port.settings_mut().link = links.clone();
             }
             Ok(links)

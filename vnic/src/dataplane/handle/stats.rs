@@ -57,7 +57,7 @@ impl DataPlane {
             socket: socket.display().to_string(),
             mode,
             connected: port.is_connected(),
-            link_up: port.cable().to_guest.config().up && port.cable().from_guest.config().up,
+            link_up: port.is_cable_whole(),
             rings_started: port.rings_ready(),
             queue_pairs: port.settings().queue_pairs,
             mtu: port.settings().mtu,

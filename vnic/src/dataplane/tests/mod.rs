@@ -3,6 +3,7 @@
 
 mod captures;
 mod card;
+mod carriers;
 mod draining;
 mod faults;
 mod host_record;

@@ -389,26 +389,23 @@ fn named_port(name: &str) -> PortSettings {
 }
 
 #[test]
-fn a_switch_of_guests_alone_sends_bpdus_from_its_first_port_on() {
-    let (fabric, switch) = fabric_with(&SwitchSettings {
-        stp: Some(StpSettings { priority: 32_768 }),
-        ..SwitchSettings::default()
-    });
-    assert!(
-        fabric.runner.with(|plane, _| plane.forwarding.switches_due.is_none()),
-        "no port is there"
-    );
-    for (number, name) in ["n1", "n2"].into_iter().enumerate() {
-        fabric.add_port(switch, named_port(name)).unwrap();
-        let port = only(&fabric).ports[number].stp.clone().unwrap();
-        assert!(port.bpdus_out >= 1, "{port:?}");
-        let (due, now) = fabric.runner.with(|plane, now| (plane.forwarding.switches_due, now));
+fn a_switch_of_guests_alone_sends_bpdus_from_its_first_guest_on() {
+    let mut rig = Rig::new(&[]);
+    enable(&mut rig, 0);
+    assert_eq!(rig.next_due(), None, "no port is there");
+    for number in 0..2 {
+        let guest = rig.add_guest(0, 0);
+        rig.plane.forwarding.serve_switch(0, rig.now);
+        let switch = &rig.plane.forwarding.switches[0].switch;
+        let port = switch.spanning_tree_port(PortId(number)).unwrap();
+        assert!(port.counters.bpdus_out >= 1, "{port:?}");
+        assert!(rig.received(guest).iter().all(|(_, frame)| is_bpdu(frame)));
+        let (due, now) = (rig.next_due(), rig.now);
         assert!(
             due.is_some_and(|due| due <= now.plus_nanos(2_000_000_000)),
             "the next one is due at {due:?}, it is {now:?}"
         );
     }
-    fabric.shutdown();
 }
 
 #[test]
@@ -429,6 +426,8 @@ fn a_switch_that_snoops_asks_as_soon_as_the_vlans_of_a_port_change() {
     let sent = to_ip_group(1, 7, &[0; 100]);
     fabric.runner.with(|plane, now| {
         let state = &mut plane.forwarding.switches[switch.0].switch;
+        // No guest is there that could send it.
+        state.set_port_up(PortId(0), true);
         assert_eq!(state.forward(now, PortId(0), &sent[..64], sent.len()), Forward::Inspect);
         state.inspect(now, PortId(0), &sent, sent.len());
         plane.forwarding.serve_switch(switch.0, now);

@@ -8,6 +8,9 @@ pub mod link_crossing;
 pub mod trunk;
 mod waiting;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ether::Time;
 
 use self::card_frames::{CardFrame, CardFrames};
@@ -61,11 +64,26 @@ pub struct Wiring {
     pub card_frames: CardFrames,
     /// Whether short paths are open.
     pub shortcuts: Shortcuts,
+    /// A card's carrier may have changed since switches were told.
+    carrier_news: Arc<AtomicBool>,
     /// Receive queues that got something in the batch in work: card, queue.
     touched: Vec<(usize, usize)>,
 }
 
 impl Wiring {
+    /// Adds a card; its index is the number of those before it.
+    pub fn add_card(&mut self, mut card: Card) {
+        card.share_carrier_news(Arc::clone(&self.carrier_news));
+        self.cards.push(card);
+    }
+
+    /// Whether a card's carrier may have changed since this was asked last.
+    #[inline(always)]
+    pub fn take_carrier_news(&self) -> bool {
+        // All of it happens under the lock of the data plane.
+        self.carrier_news.load(Ordering::Relaxed) && self.carrier_news.swap(false, Ordering::Relaxed)
+    }
+
     /// Sends a frame from a switch to the card at `index`.
     #[inline]
     pub fn send_to_card(
