@@ -354,6 +354,10 @@ pub struct NicFile {
     /// Largest IP packet in bytes (68 to 9000, with `bypass` to 65521, with `loopback` to 65535; default 1500).
     #[schemars(with = "Option<u32>")]
     pub mtu: Option<Spanned<i64>>,
+    /// Speed that the guest's driver reports, in whole Mbit/s (`1Mbit` to `1000Gbit`). Default: the rate of the cable when the guest
+    /// boots, of the slower direction; `10Gbit` where it is unlimited. It slows nothing down: `rate` of a link does.
+    #[schemars(with = "Option<Rate>")]
+    pub speed: Option<Spanned<Rate>>,
     /// Checksum and segmentation offloads (default true). `false` for a guest that loads XDP programs.
     pub offloads: Option<bool>,
     /// Connect the NIC to itself (default false): what the guest sends comes back into its receive buffers, as a copy
@@ -422,6 +426,9 @@ pub struct NicSettingsFile {
     /// Largest IP packet in bytes (68 to 9000; default 1500).
     #[schemars(with = "Option<u32>")]
     pub mtu: Option<Spanned<i64>>,
+    /// Speed that the guest's driver reports (`1Mbit` to `1000Gbit`; default: the rate of the cable, else `10Gbit`).
+    #[schemars(with = "Option<Rate>")]
+    pub speed: Option<Spanned<Rate>>,
     /// Checksum and segmentation offloads (default true).
     pub offloads: Option<bool>,
     /// When the card interrupts its guest.

@@ -24,6 +24,7 @@ pub mod plan;
 mod problems;
 pub mod settings;
 pub mod setup;
+pub mod speed;
 mod switch;
 pub mod topology;
 mod trunks;
@@ -159,7 +160,7 @@ pub struct Nic {
     pub link: PortLinks,
 }
 
-/// Settings of what a card does by itself: copies, and multicast from card to card.
+/// Settings of what a card does by itself: copies, multicast from card to card, and what it says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardSettings {
     /// Whether it is connected to itself, as a copy engine, and to no switch.
@@ -167,6 +168,9 @@ pub struct CardSettings {
     /// How long a member of its reliable multicast groups may take nothing before the card removes it.
     #[serde(default = "settings::member_timeout_by_default")]
     pub member_timeout_ns: u64,
+    /// Speed that it reports to the guest's driver in Mbit/s, if the file states it.
+    #[serde(default)]
+    pub speed_mbps: Option<u32>,
 }
 
 /// A link between two switches.

@@ -17,7 +17,7 @@ use super::{
     places::seed_directions,
     port_name,
     problems::Problems,
-    settings, switch,
+    settings, speed, switch,
 };
 
 /// The context and the state of the checks of cards.
@@ -113,6 +113,7 @@ impl Nics<'_> {
             card: CardSettings {
                 loopback,
                 member_timeout_ns: settings::member_timeout(nic, problems),
+                speed_mbps: speed::of_nic(nic.speed.as_ref().or(defaults.nic.speed.as_ref()), problems),
             },
             bypass: nic.bypass.as_ref().map(|bypass| *bypass.get_ref()),
             coalescing: settings::coalescing(&coalescing, queue_pairs, problems),

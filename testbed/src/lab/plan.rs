@@ -153,15 +153,17 @@ impl Setting {
 enum Unit {
     Nanoseconds,
     BitsPerSecond,
+    MegabitsPerSecond,
     Bytes,
     Millionths,
     Mebibytes,
 }
 
 impl Unit {
-    const SUFFIXES: [(&'static str, Self); 5] = [
+    const SUFFIXES: [(&'static str, Self); 6] = [
         ("_ns", Self::Nanoseconds),
         ("_bps", Self::BitsPerSecond),
+        ("_mbps", Self::MegabitsPerSecond),
         ("_bytes", Self::Bytes),
         ("_ppm", Self::Millionths),
         ("_mib", Self::Mebibytes),
@@ -177,6 +179,7 @@ impl Unit {
         match self {
             Self::Nanoseconds => Span(number).to_string(),
             Self::BitsPerSecond => Rate(number).to_string(),
+            Self::MegabitsPerSecond => Rate(number.saturating_mul(1_000_000)).to_string(),
             Self::Bytes => Size(number).to_string(),
             Self::Millionths if number == 0 => "0".to_owned(),
             Self::Millionths => Share(u32::try_from(number).unwrap_or(u32::MAX)).to_string(),

@@ -197,11 +197,17 @@ pub struct Nic {
     /// Whether the card's place on the PCI bus follows from its number ([`Nic::slot`]), for a program of the guest that
     /// drives it.
     pub has_known_slot: bool,
+    /// Speed that the card tells the guest, in Mbit/s, full duplex. Without one a guest's driver says `Unknown!`, and bonding with
+    /// LACP takes no port into its aggregate.
+    pub speed_mbps: u32,
     /// MTU that the card tells the guest; it needs a backend that supports VIRTIO_NET_F_MTU.
     pub host_mtu: Option<u16>,
 }
 
 impl Nic {
+    /// Speed of a card whose cable has no rate.
+    pub const SPEED_MBPS_DEFAULT: u32 = 10_000;
+
     /// Returns the slot on the PCI bus of card number `index`, if its place is known: behind all that QEMU puts there by
     /// itself, from the lowest free slot on.
     #[must_use]
@@ -348,7 +354,10 @@ impl Qemu {
             // Else QEMU kicks each ring itself as soon as its backend is gone, and throws the frames in it away (docs/spec/qemu.md, section
             // 4). The backend gets its kicks by eventfds all the same.
             device += ",ioeventfd=off";
+            // The backend never hears what a guest would choose by it.
+            device += ",ctrl_guest_offloads=off";
         }
+        device += &format!(",speed={},duplex=full", nic.speed_mbps);
         if let Some(slot) = Nic::slot(index).filter(|_| nic.has_known_slot) {
             device += &format!(",addr={slot:#04x}");
         }

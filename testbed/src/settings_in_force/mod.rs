@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    lab::{Lab, topology::Topology},
+    lab::{Lab, speed, topology::Topology},
     vnicd_client::{
         Drained, PortPacketsGiven, PortTimer, SettingsEvent,
         report::{
@@ -179,6 +179,13 @@ impl Settings {
         self.ports
             .get(port)
             .is_none_or(|memory| memory.link.to_guest.up && memory.link.from_guest.up)
+    }
+
+    /// Returns the speed that a card tells a guest that boots now, in Mbit/s: what the lab file says, else the rate of its cable.
+    #[must_use]
+    pub fn speed_mbps(&self, port: &str, nic: &crate::lab::Nic) -> u32 {
+        let link = self.ports.get(port).map_or(&nic.link, |memory| &memory.link);
+        nic.card.speed_mbps.unwrap_or_else(|| speed::of_cable(link))
     }
 
     /// Remembers settings in force that `vnicd` reported: guests and others change settings without asking the

@@ -279,6 +279,7 @@ fn machine(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<
             queue_pairs: nic.queue_pairs,
             iommu: nic.bypass.is_some_and(Bypass::needs_iommu),
             has_known_slot: nic.bypass.is_some(),
+            speed_mbps: shared.settings().speed_mbps(&port_name(&node.name, index), nic),
             // The usual MTU is advertised, too: otherwise a guest may set a larger one, and its frames would be
             // dropped.
             host_mtu: Some(u16::try_from(nic.mtu).unwrap_or(u16::MAX)),

@@ -204,6 +204,7 @@ fn machine(folder: &Path) -> Machine {
         queue_pairs: 1,
         iommu: false,
         has_known_slot: false,
+        speed_mbps: Nic::SPEED_MBPS_DEFAULT,
         host_mtu: None,
     });
     let nics: Vec<_> = nics.collect();

@@ -11,6 +11,7 @@ mod counts;
 mod demo;
 mod esp;
 mod killed;
+mod lacp;
 mod lci;
 mod lci_bad_input;
 mod life;

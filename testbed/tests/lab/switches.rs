@@ -262,7 +262,7 @@ fn begin_lacp(world: &World) {
         world.guest(
             node,
             "modprobe bonding mode=802.3ad lacp_rate=fast miimon=100 && ip link set eth1 down && \
-             ethtool -s eth1 speed 1000 duplex full && echo +eth1 >/sys/class/net/bond0/bonding/slaves && ip link set bond0 up",
+             echo +eth1 >/sys/class/net/bond0/bonding/slaves && ip link set bond0 up",
         );
     }
 }

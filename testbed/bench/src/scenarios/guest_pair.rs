@@ -319,6 +319,7 @@ impl GuestPair {
             queue_pairs: 1,
             iommu: false,
             has_known_slot: false,
+            speed_mbps: Nic::SPEED_MBPS_DEFAULT,
             host_mtu: None,
         };
         Ok(Machine {

@@ -56,6 +56,10 @@ fn every_mistake_is_answered_with_its_place_and_what_would_be_right() {
             "3:19: a NIC that programs drive themselves has no offloads = leave out offloads, or bypass",
         ),
         (
+            format!("{node}nic = [{{ speed = \"100kbit\" }}]\n"),
+            "3:18: a NIC cannot have a speed of 100kbit = whole Mbit/s, from 1Mbit to 1000Gbit",
+        ),
+        (
             format!("{node}nic = [{{ bypass = \"dpdk\" }}]\n"),
             "3:19: unknown value \"dpdk\" = possible are: uio, vfio",
         ),

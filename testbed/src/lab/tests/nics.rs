@@ -34,6 +34,29 @@ fn settings_fall_through_from_defaults_to_one_direction() {
 }
 
 #[test]
+fn a_card_has_the_speed_of_its_cable_unless_the_file_states_one() {
+    let lab = parse(
+        r#"
+        [[node]]
+        name = "n1"
+        nic = [
+            {},
+            { link = { rate = "1Gbit" }, link_to_guest = { rate = "100Mbit" } },
+            { link = { rate = "100kbit" } },
+            { link = { rate = "1Gbit" }, speed = "25Gbit" },
+        ]
+        "#,
+    )
+    .expect("valid");
+    let settings = crate::settings_in_force::Settings::of(&lab);
+    let speeds: Vec<_> = lab
+        .ports()
+        .map(|(port, _, nic)| settings.speed_mbps(&port, nic))
+        .collect();
+    assert_eq!(speeds, [10_000, 100, 1, 25_000]);
+}
+
+#[test]
 fn a_card_that_is_connected_to_itself_needs_no_switch_and_may_have_any_address() {
     let lab = parse(
         "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n\

@@ -3,6 +3,9 @@
 use super::*;
 use crate::qemu::Version;
 
+/// What every card of `vnicd` has.
+const FIXED: &str = "ioeventfd=off,ctrl_guest_offloads=off,speed=10000,duplex=full";
+
 fn vhost_user(socket: &str, mode: SocketMode) -> NicBackend {
     NicBackend::VhostUser {
         socket: socket.into(),
@@ -27,6 +30,7 @@ fn machine() -> Machine {
             queue_pairs: 2,
             iommu: false,
             has_known_slot: false,
+            speed_mbps: 10_000,
             host_mtu: Some(9000),
         }],
         uplink: Some(Uplink {
@@ -86,13 +90,13 @@ fn the_list_follows_the_version() {
     );
     let device = "id=nic0,netdev=nicback0,mac=52:54:00:00:00:01,romfile=,mq=on";
     assert!(
-        old.contains(&format!("{device},vectors=0,ioeventfd=off,host_mtu=9000 ")),
+        old.contains(&format!("{device},vectors=0,{FIXED},host_mtu=9000 ")),
         "{old}"
     );
     let new = line((10, 0), &machine());
     assert!(new.contains(",reconnect-ms=500 "), "{new}");
     assert!(
-        new.contains(&format!("{device},vectors=6,ioeventfd=off,host_mtu=9000 ")),
+        new.contains(&format!("{device},vectors=6,{FIXED},host_mtu=9000 ")),
         "{new}"
     );
     assert!(
@@ -163,7 +167,8 @@ fn a_card_on_a_tap_device_differs_in_its_backend_and_what_only_vhost_user_cannot
         line.split_once("virtio-net-pci,id=nic0")
             .map(|(_, rest)| rest.to_owned())
     };
-    let with_interrupts = device(&programmable).map(|device| device.replace("vectors=0,ioeventfd=off", "vectors=6"));
+    let with_interrupts = device(&programmable)
+        .map(|device| device.replace("vectors=0,ioeventfd=off,ctrl_guest_offloads=off", "vectors=6"));
     assert_eq!(device(&tap), with_interrupts);
     assert!(!tap.contains("nicsocket"), "{tap}");
 }
