@@ -69,7 +69,8 @@ kinds! {
 
     /// Reports that the agent has just started (session 0, id 0); empty body. The host answers with a `Hello`.
     Ready = 0x80,
-    /// Reports that the session is open; body: [`crate::message::Welcome`].
+    /// Reports that the session is open, and again when the guest's problems have become more; body:
+    /// [`crate::message::Welcome`].
     Welcome = 0x81,
     /// Reports that the command runs; body: [`crate::message::Started`].
     Started = 0x90,

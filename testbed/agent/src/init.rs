@@ -1,6 +1,7 @@
 //! Process 1 of a guest: mounts, modules and configuration, then reaping, the server and the power switch. It talks to
 //! no one outside the guest.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -10,13 +11,13 @@ use std::process::{Child, Command};
 
 use anyhow::{Context, Result};
 use rustix::mount::{MountFlags, mount};
-use rustix::process::{WaitOptions, wait};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use rustix::system::RebootCommand;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use weft_agent::config::{CONFIG_LEN_MAX, FW_CFG_ITEM, GuestConfig};
 
-use crate::{disks, network, setup};
+use crate::{disks, network, services, setup};
 
 /// List of the modules to load, one path per line, each behind those it needs.
 const MODULES: &str = "/etc/weft/modules";
@@ -81,7 +82,7 @@ fn go() -> Result<Infallible> {
         println!("weft-agent: booted");
         power(RebootCommand::PowerOff);
     }
-    supervise(&environment)
+    supervise(&environment, services::running(), problems)
 }
 
 fn put(kind: &str, place: &str, flags: MountFlags, data: Option<&CStr>) -> Result<()> {
@@ -153,8 +154,13 @@ fn configuration() -> Result<GuestConfig> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Reaps orphans, starts the server again when it ends, and answers the signals of `reboot` and `poweroff`.
-fn supervise(environment: &[(String, String)]) -> Result<Infallible> {
+/// Reaps orphans, notes which of those that the lab's commands `left` running fail, starts the server again when it ends, and
+/// answers the signals of `reboot` and `poweroff`.
+fn supervise(
+    environment: &[(String, String)],
+    mut left: BTreeMap<i32, String>,
+    mut problems: Vec<String>,
+) -> Result<Infallible> {
     let mut signals = Signals::new([SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
     let mut server = start_server(environment)?;
     loop {
@@ -167,9 +173,17 @@ fn supervise(environment: &[(String, String)]) -> Result<Infallible> {
         }
         // One SIGCHLD may stand for several children.
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            if pid.as_raw_nonzero().get().unsigned_abs() == server.id() {
+            if pid == Pid::from_child(&server) {
                 eprintln!("weft-agent: the server has ended ({status:?}), starting it again");
                 server = start_server(environment)?;
+            } else if let Some(name) = left.remove(&pid.as_raw_nonzero().get())
+                && let Some(problem) = services::failure(&name, status)
+            {
+                eprintln!("weft-agent: {problem}");
+                problems.push(problem);
+                fs::write(PROBLEMS, problems.join("\n"))?;
+                // A server that does not listen to it yet reads the file later.
+                _ = kill_process(Pid::from_child(&server), Signal::URG);
             }
         }
     }

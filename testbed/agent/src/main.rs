@@ -4,8 +4,10 @@
 
 mod disks;
 mod init;
+mod interpreter;
 mod network;
 mod serve;
+mod services;
 mod setup;
 
 use std::path::Path;

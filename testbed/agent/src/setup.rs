@@ -15,6 +15,8 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process_group};
 use weft_agent::config::{FILES_DISK, HostFolder};
 
+use crate::interpreter;
+
 /// Longest duration of a command, since the lab waits for it before the guest is ready. A program that is to keep
 /// running has to be put into the background.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
@@ -104,6 +106,7 @@ pub fn commands(list: &[String], environment: &[(String, String)], problems: &mu
         if let Err(why) = run(command, environment) {
             problems.push(format!("exec `{}`: {why:#}", shortened(command)));
         }
+        problems.extend(crate::services::reap_inherited());
     }
 }
 
@@ -145,7 +148,13 @@ fn run(command: &str, environment: &[(String, String)]) -> Result<()> {
     let last = last.map_or(String::new(), |line| format!(": {}", shortened(line)));
     match status {
         Some(status) if status.success() => Ok(()),
-        Some(status) => bail!("{status}{last}"),
+        // What the shell says of a missing interpreter is that the program is not found.
+        Some(status) => match command.split_whitespace().find_map(interpreter::missing) {
+            Some(missing) if matches!(status.code(), Some(126 | 127)) => {
+                bail!("{status}: {missing} is needed, and is not there{last}")
+            }
+            _ => bail!("{status}{last}"),
+        },
         None => bail!(
             "ended after {} s (a program that shall run on needs `&`){last}",
             COMMAND_TIME_MAX.as_secs()

@@ -328,9 +328,11 @@ impl Link {
                         state.last_boot_id.clone_from(&welcome.boot_id);
                         state.boots += 1;
                     }
-                    state.welcome = Some(welcome);
+                    let is_first = state.welcome.replace(welcome).is_none();
                     state.changes += 1;
-                    Self::tell_relays(&state);
+                    if is_first {
+                        Self::tell_relays(&state);
+                    }
                 }
                 Ok(other) => {
                     let theirs = other.protocol;

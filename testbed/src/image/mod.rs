@@ -1,6 +1,7 @@
 //! Guest images: a kernel and an initramfs made from Debian packages by a recipe, without root and without installing
 //! anything, and cached by a hash of their ingredients. The module `qemu` boots them.
 
+mod accounts;
 mod binaries;
 mod cache;
 mod elf;
@@ -9,6 +10,7 @@ mod kernel;
 mod modules;
 mod packages;
 mod recipe;
+mod shell;
 mod tool;
 mod tree;
 mod vmlinux;
@@ -30,7 +32,7 @@ pub use packages::{MissingTool, missing_tools};
 pub use recipe::Recipe;
 
 /// Part of every image's hash, to be raised when the method of making images changes.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// The errors of making an image, with their remedies.
 #[derive(Debug, Error)]

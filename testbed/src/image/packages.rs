@@ -29,32 +29,27 @@ const DOWNLOADS_MAX: usize = 20;
 
 /// Packages that others depend on only to be installed, supervised or started by a system that guests do not have. They
 /// are left out, unless the user names them.
-const LEFT_OUT: [&str; 24] = [
-    "adduser",
+const LEFT_OUT: [&str; 16] = [
     "cron",
     "cron-daemon-common",
     "dbus",
     "debconf",
-    "debianutils",
     "default-mta",
-    "dpkg",
-    "init-system-helpers",
     "install-info",
-    "libpam-runtime",
-    "libpam-modules",
     "logrotate",
     "lsb-base",
     "mailcap",
-    "passwd",
     "runit-helper",
     "sensible-utils",
     "systemd",
     "systemd-sysv",
-    "sysvinit-utils",
     "ucf",
     "usr-is-merged",
     "usrmerge",
 ];
+
+/// Folder of an unpacked package with its installation scripts, which are no files of the guest.
+pub(super) const SCRIPTS_FOLDER: &str = "DEBIAN";
 
 /// Programs that this module starts, and the Debian packages that contain them.
 const TOOLS: [(&str, &str); 3] = [("apt-get", "apt"), ("apt-cache", "apt"), ("dpkg-deb", "dpkg")];
@@ -468,7 +463,7 @@ fn unpacking(role: Role, file: &Path, folder: &Path) -> Command {
         return wheels::unpacking(file, folder);
     }
     let mut dpkg = Command::new("dpkg-deb");
-    dpkg.arg("-x").arg(file).arg(folder);
+    dpkg.arg("--raw-extract").arg(file).arg(folder);
     dpkg
 }
 

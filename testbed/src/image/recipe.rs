@@ -141,9 +141,9 @@ impl Recipe {
         }
         recipe.packages.extend(spec.packages.iter().cloned());
         if recipe.root_is_on_disk() {
-            recipe.kernel.load.extend(["erofs", "overlay"].map(str::to_owned));
-            // Busybox' shell prefers its own programs to those of the packages with equal names.
-            recipe.packages.insert("dash".to_owned());
+            let (text, name) = (include_str!("../../../images/packages.toml"), recipe.name.clone());
+            recipe = recipe.extended(text, "packages").expect("the recipe inside is right");
+            recipe.name = name;
         }
         if spec.host_folders {
             recipe.kernel.load.extend(["9pnet_virtio", "9p"].map(str::to_owned));

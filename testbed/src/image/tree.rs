@@ -10,9 +10,10 @@ use std::process::{Command, Stdio};
 
 use cpio::newc;
 
+use super::accounts::Accounts;
 use super::binaries::OwnFile;
 use super::kernel::Kernel;
-use super::packages::{Unpacked, libraries};
+use super::packages::{SCRIPTS_FOLDER, Unpacked, libraries};
 use super::{ImageError, Recipe, wheels};
 
 /// Directories that every guest has.
@@ -30,7 +31,8 @@ const LINKS: [(&str, &str); 5] = [
 ];
 
 /// Folders of packages that are for people and translators, and of no use to guests.
-const LEFT_OUT: [&str; 6] = [
+const LEFT_OUT: [&str; 7] = [
+    SCRIPTS_FOLDER,
     "usr/share/doc",
     "usr/share/info",
     "usr/share/lintian",
@@ -150,6 +152,7 @@ impl Tree {
         for (path, text) in &recipe.files {
             tree.file(path.trim_start_matches('/'), 0o644, text.clone().into_bytes());
         }
+        tree.accounts(recipe, unpacked);
         for (path, target) in &recipe.links {
             tree.link(path.trim_start_matches('/'), target);
         }
@@ -179,6 +182,22 @@ impl Tree {
             .collect();
         self.file("etc/weft/modules", 0o644, load.into_bytes());
         Ok(())
+    }
+
+    /// Adds the accounts that the packages would make when they are installed, if there are any packages.
+    fn accounts(&mut self, recipe: &Recipe, unpacked: &Unpacked) {
+        if recipe.packages.is_empty() {
+            return;
+        }
+        let mut accounts = Accounts::default();
+        let text = |path: &str| recipe.files.get(path).map_or("", String::as_str);
+        accounts.add_files(text("/etc/passwd"), text("/etc/group"));
+        for folder in unpacked.whole() {
+            accounts.add_package(folder);
+        }
+        self.file("etc/passwd", 0o644, accounts.passwd().into_bytes());
+        self.file("etc/group", 0o644, accounts.group_file().into_bytes());
+        self.file("etc/shadow", 0o640, accounts.shadow().into_bytes());
     }
 
     fn directory(&mut self, path: &str) {
@@ -233,6 +252,9 @@ impl Tree {
                 let mode = std::os::unix::fs::MetadataExt::mode(&meta);
                 if meta.is_dir() {
                     self.directory(&at);
+                    if let Some(entry) = self.entries.get_mut(&at) {
+                        entry.mode = mode;
+                    }
                     open.push(path);
                 } else if meta.is_symlink() {
                     let target = fs::read_link(&path)?.to_string_lossy().into_owned();

@@ -26,6 +26,7 @@ mod recorder;
 mod refusals;
 mod reload;
 mod resume;
+mod routers;
 mod save;
 mod steering;
 mod support;

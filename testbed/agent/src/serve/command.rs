@@ -201,7 +201,10 @@ fn spawn(exec: &Exec) -> Result<(Child, Streams), StartError> {
             ))
         }
         ErrorKind::NotFound => StartError {
-            message: format!("{program}: not found"),
+            message: match crate::interpreter::missing(program) {
+                Some(missing) => format!("{program}: it needs {missing}, which is not there"),
+                None => format!("{program}: not found"),
+            },
             not_found: true,
         },
         _ => StartError::other(format!("{program}: {error}")),

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use rustix::system::RebootCommand;
+use signal_hook::consts::SIGURG;
+use signal_hook::iterator::Signals;
 use weft_agent::frame::{Frame, Kind};
 use weft_agent::message::{COMMANDS_MAX, Failed, Hello, PORT_NAME, PROTOCOL_VERSION, Power, Welcome};
 
@@ -27,6 +29,8 @@ pub fn serve(arguments: &[String]) -> Result<()> {
     let out = port.sender();
     out.send(&Frame::new(0, 0, Kind::Ready, Vec::new()));
     let mut session = Session::new(0, out.clone());
+    let current = Arc::new(Mutex::new(Arc::clone(&session)));
+    tell_news(&current)?;
     loop {
         match port.receive()? {
             // The host end is gone, and with it every reader of answers.
@@ -37,12 +41,29 @@ pub fn serve(arguments: &[String]) -> Result<()> {
             Some(frame) if frame.kind == Kind::Hello => {
                 session.end();
                 session = Session::new(frame.session, out.clone());
+                current
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .clone_from(&session);
                 session.hello(&frame);
             }
             Some(frame) if frame.session == session.number && session.number != 0 => session.handle(frame),
             Some(_) => {}
         }
     }
+}
+
+/// Tells the host anew what is wrong when process 1 has noted more of it.
+fn tell_news(current: &Arc<Mutex<Arc<Session>>>) -> Result<()> {
+    let (mut news, current) = (Signals::new([SIGURG])?, Arc::clone(current));
+    let tell = move || {
+        for _ in news.forever() {
+            let session = Arc::clone(&current.lock().unwrap_or_else(PoisonError::into_inner));
+            session.say(0, Kind::Welcome, &welcome());
+        }
+    };
+    std::thread::Builder::new().name("news".into()).spawn(tell)?;
+    Ok(())
 }
 
 /// A session holds what one host end has running.
