@@ -249,7 +249,7 @@ fn hash(recipe: &Recipe, kernel: Option<&str>, packages: &[packages::Package], o
     let mut hasher = Sha256::new();
     hasher.update(FORMAT.to_le_bytes());
     hasher.update(recipe.packages_key().as_bytes());
-    hasher.update(format!("{:?} {kernel:?}", recipe.kernel.load).as_bytes());
+    hasher.update(format!("{:?} {:?} {kernel:?}", recipe.kernel.load, recipe.kernel.carry).as_bytes());
     for package in packages {
         hasher.update(package.sha256.as_bytes());
     }

@@ -147,7 +147,10 @@ impl Recipe {
         }
         if spec.host_folders {
             recipe.kernel.load.extend(["9pnet_virtio", "9p"].map(str::to_owned));
-            // Debian's cloud kernel has no 9p.
+        }
+        recipe.kernel.carry.extend(spec.modules.iter().cloned());
+        // Debian's cloud kernel has no 9p, and lacks others.
+        if spec.has_full_kernel() {
             recipe.kernel.package = FULL_KERNEL.to_owned();
         }
         recipe.own_kernel.clone_from(&spec.kernel);

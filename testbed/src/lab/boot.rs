@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::{
     ImageSpec, OwnKernel,
-    file::{DefaultsFile, NodeFile},
+    file::{DefaultsFile, ModulesFile, NodeFile},
     lab_folder::LabFolder,
     problems::Problems,
     setup,
@@ -102,17 +102,27 @@ fn named_file(folder: LabFolder<'_>, path: &Spanned<PathBuf>, what: &str, proble
 /// Checks the modules of a user's kernel.
 fn modules(folder: LabFolder<'_>, node: &NodeFile, problems: &mut Problems) -> Option<PathBuf> {
     let modules = node.modules.as_ref()?;
-    let full = folder.join(modules.get_ref());
+    let path = match (modules.get_ref(), &node.kernel) {
+        (ModulesFile::Folder(path), _) => path,
+        (ModulesFile::Names(_), None) => return None,
+        (ModulesFile::Names(_), Some(_)) => {
+            let message = "modules of Debian's kernel are of no use to another `kernel`";
+            problems.add(
+                modules.span(),
+                message,
+                "the folder of its own, such as \"/lib/modules/VERSION\"",
+            );
+            return None;
+        }
+    };
+    let full = folder.join(path);
     if !folder.has_folder(&full) {
         let message = format!("there is no folder {}", full.display());
         problems.add(modules.span(), message, "a folder like /lib/modules/VERSION");
     }
     if node.kernel.is_none() {
-        problems.add(
-            modules.span(),
-            "`modules` without a `kernel`",
-            "name both, or neither for our recipe's",
-        );
+        let help = "name both, or a list of modules of the recipe's kernel, such as [\"nfs\"]";
+        problems.add(modules.span(), "a folder of `modules` without a `kernel`", help);
     }
     Some(full)
 }

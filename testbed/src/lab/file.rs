@@ -56,9 +56,13 @@ pub struct DefaultsFile {
     #[schemars(with = "Option<ImageName>")]
     pub image: Option<Spanned<ImageName>>,
     /// Debian packages for the guest, with their dependencies, from this machine's apt sources. They are unpacked; their installation
-    /// scripts do not run. Needs at least 192M of memory.
+    /// scripts do not run, but the accounts that these make are there, and Debian's Essential set. Needs at least 192M of memory.
     #[schemars(with = "Option<Vec<String>>")]
     pub packages: Option<Vec<Spanned<String>>>,
+    /// Kernel modules that the guest can load in addition to the recipe's, as in `["nfs"]`. Uses Debian's larger kernel, which takes
+    /// longer to boot and needs at least 160M of memory.
+    #[schemars(with = "Option<Vec<String>>")]
+    pub modules: Option<Vec<Spanned<String>>>,
     /// Files and folders that the guest has from its start, as in `{ from = "server.conf", to = "/etc/server.conf" }`.
     pub files: Option<Vec<GuestFileFile>>,
     /// Commands for the guest's shell, run one after the other at each boot before the node counts as ready.
@@ -233,7 +237,7 @@ pub struct NodeFile {
     #[schemars(with = "Option<ImageName>")]
     pub image: Option<Spanned<ImageName>>,
     /// Debian packages for the guest, with their dependencies, from this machine's apt sources. They are unpacked; their installation
-    /// scripts do not run. Needs at least 192M of memory.
+    /// scripts do not run, but the accounts that these make are there, and Debian's Essential set. Needs at least 192M of memory.
     #[schemars(with = "Option<Vec<String>>")]
     pub packages: Option<Vec<Spanned<String>>>,
     /// Files and folders that the guest has from its start, as in `{ from = "server.conf", to = "/etc/server.conf" }`.
@@ -258,9 +262,10 @@ pub struct NodeFile {
     /// unless there is an `initramfs`.
     #[schemars(with = "Option<String>")]
     pub kernel: Option<Spanned<PathBuf>>,
-    /// The modules of `kernel`: a folder like `/lib/modules/VERSION`. Without it, everything that guests need must be built in.
-    #[schemars(with = "Option<String>")]
-    pub modules: Option<Spanned<PathBuf>>,
+    /// With `kernel`, its modules: a folder like `/lib/modules/VERSION`; without it, everything that guests need must be built in. Without
+    /// `kernel`, modules of Debian's larger kernel that the guest can load in addition to the recipe's, as in `["nfs"]`.
+    #[schemars(with = "Option<ModulesFile>")]
+    pub modules: Option<Spanned<ModulesFile>>,
     /// An initramfs of your own for `kernel`. Run `weft-agent` in it if `weft exec` should reach the guest.
     #[schemars(with = "Option<String>")]
     pub initramfs: Option<Spanned<PathBuf>>,
@@ -277,6 +282,39 @@ pub struct NodeFile {
     /// and `weft-agent`. `true`, or a table with settings. Not for the recipes, which do not need it.
     #[schemars(with = "Option<CloudInitKey>")]
     pub cloud_init: Option<Spanned<CloudInitKey>>,
+}
+
+/// A folder, or names.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(untagged)]
+pub enum ModulesFile {
+    /// The folder with the modules of a kernel of one's own.
+    Folder(PathBuf),
+    /// Names of modules of Debian's kernel.
+    Names(#[schemars(with = "Vec<String>")] Vec<Spanned<String>>),
+}
+
+impl<'de> Deserialize<'de> for ModulesFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Modules;
+        impl<'de> Visitor<'de> for Modules {
+            type Value = ModulesFile;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of modules, such as [\"nfs\"], or with `kernel` the folder of its modules")
+            }
+            fn visit_str<E>(self, folder: &str) -> Result<ModulesFile, E> {
+                Ok(ModulesFile::Folder(folder.into()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<ModulesFile, A::Error> {
+                let mut found = Vec::new();
+                while let Some(name) = names.next_element()? {
+                    found.push(name);
+                }
+                Ok(ModulesFile::Names(found))
+            }
+        }
+        deserializer.deserialize_any(Modules)
+    }
 }
 
 /// `true`, `false`, or a table.

@@ -14,8 +14,8 @@ const MEMORY_MIB_MAX: u64 = 64 << 10;
 /// a program over ESP run together.
 const DEFAULT_MIB: u32 = 192;
 
-/// Default memory in MiB of a node that mounts folders of the host.
-const HOST_FOLDERS_DEFAULT_MIB: u32 = 256;
+/// Default memory in MiB of a node with the larger kernel.
+const FULL_KERNEL_DEFAULT_MIB: u32 = 256;
 
 /// Default memory in MiB of a node that has its root file system on a disk.
 const ON_DISK_DEFAULT_MIB: u32 = 256;
@@ -24,9 +24,8 @@ const ON_DISK_DEFAULT_MIB: u32 = 256;
 /// programs run in it.
 const ON_DISK_MIB_MIN: u64 = 192;
 
-/// Least memory in MiB of a node that mounts folders of the host: its kernel is larger, since it has the drivers for
-/// that.
-const HOST_FOLDERS_MIB_MIN: u64 = 160;
+/// Least memory in MiB of a node with the larger kernel, which has drivers for everything.
+const FULL_KERNEL_MIB_MIN: u64 = 160;
 
 /// Returns the memory of a node, in MiB.
 pub(super) fn memory_mib(defaults: &DefaultsFile, node: &NodeFile, boot: &Boot, problems: &mut Problems) -> u32 {
@@ -36,9 +35,11 @@ pub(super) fn memory_mib(defaults: &DefaultsFile, node: &NodeFile, boot: &Boot, 
             ON_DISK_DEFAULT_MIB,
             " (with `packages`, or an `image` other than \"minimal\")",
         ),
-        Boot::Recipe { image, .. } if image.host_folders => {
-            (HOST_FOLDERS_MIB_MIN, HOST_FOLDERS_DEFAULT_MIB, " (with `mount`)")
-        }
+        Boot::Recipe { image, .. } if image.has_full_kernel() => (
+            FULL_KERNEL_MIB_MIN,
+            FULL_KERNEL_DEFAULT_MIB,
+            " (with `mount` or a list of `modules`)",
+        ),
         _ => (u64::from(MEMORY_MIB_MIN), DEFAULT_MIB, ""),
     };
     let Some(memory) = node.memory.as_ref().or(defaults.memory.as_ref()) else {

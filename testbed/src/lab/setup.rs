@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::{
-    file::{DefaultsFile, GuestFileFile, HostFolderFile, ImageName, NodeFile, SysctlFile},
+    file::{DefaultsFile, GuestFileFile, HostFolderFile, ImageName, ModulesFile, NodeFile, SysctlFile},
     lab_folder::LabFolder,
     problems::Problems,
 };
 
-/// Number of packages that one node may name: each brings others.
+/// Number of packages, and of kernel modules, that one node may name: each brings others.
 pub const PACKAGES_MAX: usize = 64;
 /// Number of files, commands, variables, kernel settings and labels of one node, each: the guest gets all of them in
 /// one document.
@@ -36,6 +36,9 @@ pub struct ImageSpec {
     pub kernel: Option<OwnKernel>,
     /// Whether the node mounts folders of the host.
     pub host_folders: bool,
+    /// Modules of Debian's kernel in addition to the recipe's.
+    #[serde(default)]
+    pub modules: BTreeSet<String>,
 }
 
 impl ImageSpec {
@@ -43,6 +46,12 @@ impl ImageSpec {
     #[must_use]
     pub fn root_is_on_disk(&self) -> bool {
         self.recipe != ImageName::Minimal || !self.packages.is_empty()
+    }
+
+    /// Returns whether the guest needs Debian's kernel with all its modules.
+    #[must_use]
+    pub fn has_full_kernel(&self) -> bool {
+        self.host_folders || !self.modules.is_empty()
     }
 
     /// Returns whether the guest and others of its lab let each other in by a key of the lab.
@@ -139,6 +148,10 @@ pub(super) fn image(
         let message = format!("node {} has {} packages", node.name.get_ref(), packages.len());
         problems.add(node.name.span(), message, format!("at most {PACKAGES_MAX}"));
     }
+    let modules = match &kernel {
+        Some(_) => BTreeSet::new(),
+        None => module_names(defaults, node, problems),
+    };
     let recipe = node.image.as_ref().or(defaults.image.as_ref());
     ImageSpec {
         recipe: recipe.map_or_else(ImageName::default, |name| *name.get_ref()),
@@ -148,7 +161,31 @@ pub(super) fn image(
             .into_iter()
             .flatten()
             .any(|list| !list.is_empty()),
+        modules,
     }
+}
+
+/// Returns the modules of Debian's kernel that a node names.
+fn module_names(defaults: &DefaultsFile, node: &NodeFile, problems: &mut Problems) -> BTreeSet<String> {
+    let own = node.modules.as_ref().map(Spanned::get_ref);
+    let own = own.and_then(|modules| match modules {
+        ModulesFile::Names(names) => Some(names),
+        ModulesFile::Folder(_) => None,
+    });
+    let mut modules = BTreeSet::new();
+    for name in [defaults.modules.as_ref(), own].into_iter().flatten().flatten() {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+        if name.get_ref().is_empty() || !name.get_ref().chars().all(plain) {
+            let message = format!("\"{}\" is not the name of a kernel module", name.get_ref());
+            problems.add(name.span(), message, "as `modprobe` takes it, such as \"nfs\"");
+        }
+        modules.insert(name.get_ref().replace('-', "_"));
+    }
+    if modules.len() > PACKAGES_MAX {
+        let message = format!("node {} has {} modules", node.name.get_ref(), modules.len());
+        problems.add(node.name.span(), message, format!("at most {PACKAGES_MAX}"));
+    }
+    modules
 }
 
 /// Makes the set-up of a node that boots a recipe.

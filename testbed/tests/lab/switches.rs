@@ -261,8 +261,8 @@ fn begin_lacp(world: &World) {
     for node in ["n1", "n2"] {
         world.guest(
             node,
-            "modprobe bonding mode=802.3ad lacp_rate=fast miimon=100 && ip link set eth1 down && \
-             echo +eth1 >/sys/class/net/bond0/bonding/slaves && ip link set bond0 up",
+            "ip link add bond0 type bond mode 802.3ad lacp_rate fast miimon 100 && ip link set eth1 down && \
+             ip link set eth1 master bond0 && ip link set bond0 up",
         );
     }
 }

@@ -233,3 +233,34 @@ fn the_network_recipe_has_its_programs_and_packages_come_with_what_they_need() {
     assert_eq!((output.status.code(), &*said), (Some(1), expected));
     assert!(!world.dir.path().join("net.save").exists());
 }
+
+/// Kernels of bigger systems load these modules without their default device, too, by a file of systemd.
+#[test]
+fn the_first_device_of_a_kind_is_the_users_and_traffic_control_has_its_disciplines() {
+    let world = World::new(None);
+    world.up("name = \"kinds\"\n[[node]]\nname = \"n1\"\n");
+    let said = world.guest(
+        "n1",
+        "set -e; ip link add bond0 type bond mode active-backup; cat /sys/class/net/bond0/bonding/mode; ip link add dummy0 type dummy; \
+         ip link add ifb0 type ifb; ip link add ifb1 type ifb; ip link add macsec0 link eth0 type macsec; modprobe mpls_iptunnel; \
+         for kind in cake codel fq_codel fq_pie pie red:limit:100000:avpkt:1000 sfq; do \
+         tc qdisc replace dev eth0 root $(echo $kind | tr : ' ') || echo $kind failed; done; \
+         sysctl -w net.ipv4.tcp_congestion_control=dctcp >/dev/null; sysctl -n net.ipv4.tcp_congestion_control",
+    );
+    assert_eq!(said, "active-backup 1\ndctcp\n");
+}
+
+#[test]
+fn a_node_loads_any_module_of_debians_kernel_that_its_lab_names() {
+    let world = World::new(None);
+    world.up("name = \"modules\"\n[[node]]\nname = \"n1\"\nmodules = [\"nfs\", \"rdma_rxe\", \"openvswitch\", \"ip_vs\", \"sctp\"]\n");
+    world.guest("n1", "for name in nfs rdma_rxe openvswitch ip_vs sctp; do modprobe $name || exit 1; done; grep -qw nfs /proc/filesystems");
+    world.run(&["down", "--all"]);
+    world.file(
+        "lab.toml",
+        "name = \"modules\"\n[[node]]\nname = \"n1\"\nmodules = [\"nofs\"]\n",
+    );
+    let up = world.run(&["up", "--detach", "--accel", "tcg", "lab.toml"]);
+    let said = String::from_utf8(up.stderr).unwrap();
+    assert!(!up.status.success() && said.contains("it has no module nofs"), "{said}");
+}

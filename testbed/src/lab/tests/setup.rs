@@ -98,7 +98,7 @@ fn mistakes_in_what_a_node_has_of_its_own_are_answered() {
             "env = { \"a=b\" = \"1\" }",
             "3:7: \"a=b\" is not the name of an environment variable",
         ),
-        ("modules = \"/\"", "3:11: `modules` without a `kernel`"),
+        ("modules = \"/\"", "3:11: a folder of `modules` without a `kernel`"),
         ("image = \"none\"", "3:"),
         (
             "nic = [{ address6 = \"fe80::1/64\" }]",
@@ -163,5 +163,31 @@ fn cloud_init_is_for_images_and_says_what_is_wrong() {
     ] {
         let error = format!("{:#}", lab(&text).expect_err(says));
         assert!(error.contains(says), "{text}: {error}");
+    }
+}
+
+#[test]
+fn modules_are_names_of_debians_kernel_or_the_folder_of_ones_own() {
+    let lab =
+        parse("[defaults]\nmodules = [\"nfs\"]\n[[node]]\nname = \"n1\"\nmodules = [\"rdma-rxe\"]\n").expect("valid");
+    let Boot::Recipe { image, .. } = &lab.nodes[0].boot else {
+        panic!("it boots a recipe");
+    };
+    assert!(image.modules.iter().eq(["nfs", "rdma_rxe"]) && image.has_full_kernel());
+    assert_eq!(lab.nodes[0].memory_mib, 256);
+    for (keys, says) in [
+        ("modules = [\"../x\"]", "\"../x\" is not the name of a kernel module"),
+        ("modules = \"/nowhere\"", "there is no folder /nowhere"),
+        (
+            "modules = 7",
+            "wrong kind of value: the number 7 = expected here: a list of modules, such as",
+        ),
+        (
+            "memory = \"144M\"\nmodules = [\"nfs\"]",
+            "whole MiB from 160M (with `mount` or a list of `modules`)",
+        ),
+    ] {
+        let mistake = mistake(&format!("[[node]]\nname = \"n1\"\n{keys}\n"));
+        assert!(mistake.contains(says), "{keys}: {mistake}");
     }
 }
