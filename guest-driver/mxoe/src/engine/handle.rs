@@ -102,7 +102,7 @@ impl<P: Peers> Engine<P> {
 
     /// Checks peer index, endpoint, session and partner, in that order, and sends the refusals that belong to them.
     #[inline]
-    fn admit(&mut self, head: &Head, header: &Sequenced) -> Option<u32> {
+    pub(super) fn admit(&mut self, head: &Head, header: &Sequenced) -> Option<u32> {
         if self.peers.mac(head.peer_index) != Some(head.src) {
             self.counters.count(Counter::DropBadPeerIndex);
             return None;
@@ -176,6 +176,10 @@ impl<P: Peers> Engine<P> {
             Place::Ahead => {
                 let state = &mut self.partners[slot].receive;
                 self.receiver.keep(state, seq, packet, frame, &mut self.counters);
+                if let Packet::Notify(notify) = packet {
+                    // What is missing before it may never come: its sender has ended.
+                    _ = self.transfer_notified(now, slot, notify);
+                }
             }
             Place::Outside { is_newest } => {
                 self.counters.count(Counter::DropOldMessage);
@@ -319,6 +323,11 @@ impl<P: Peers> Engine<P> {
             let mut refused = false;
             if let Ok((_, packet)) = self.dialect.decode(frame) {
                 match place {
+                    // What it says was acted on when it came.
+                    Place::Next if matches!(packet, Packet::Notify(_)) => {
+                        self.counters.count(Counter::RecvNotify);
+                        self.partners[slot].receive.advance();
+                    }
                     Place::Next => {
                         refused = self.accept(now, slot, &packet, host) == Outcome::Refused;
                         if refused {
@@ -350,7 +359,7 @@ impl<P: Peers> Engine<P> {
     }
 
     /// Handles a packet that carries only an acknowledgement (7.3).
-    fn handle_liback(&mut self, now: Time, head: &Head, ack: &Ack) {
+    pub(super) fn handle_liback(&mut self, now: Time, head: &Head, ack: &Ack) {
         if self.peers.mac(head.peer_index) != Some(head.src) {
             self.counters.count(Counter::DropBadPeerIndex);
             return;
@@ -382,7 +391,7 @@ impl<P: Peers> Engine<P> {
     }
 
     /// Handles a PULL: checks it in the order of 6.2 and queues the block.
-    fn handle_pull(&mut self, now: Time, head: &Head, pull: &Pull) {
+    pub(super) fn handle_pull(&mut self, now: Time, head: &Head, pull: &Pull) {
         self.counters.count(Counter::RecvPullReq);
         if self.peers.mac(head.peer_index) != Some(head.src) {
             self.counters.count(Counter::DropBadPeerIndex);
@@ -425,11 +434,16 @@ impl<P: Peers> Engine<P> {
     }
 
     /// Handles the partner's word that a large message is over; its sequence number has been consumed.
-    fn handle_notify(&mut self, now: Time, slot: u32, notify: &Notify) {
-        match self.transfers_out.handle_notify(now, slot, notify) {
-            Ok(ended) => self.end_large(ended),
-            Err(counter) => self.counters.count(counter),
+    pub(super) fn handle_notify(&mut self, now: Time, slot: u32, notify: &Notify) {
+        if let Err(counter) = self.transfer_notified(now, slot, notify) {
+            self.counters.count(counter);
         }
+    }
+
+    fn transfer_notified(&mut self, now: Time, slot: u32, notify: &Notify) -> Result<(), Counter> {
+        let ended = self.transfers_out.handle_notify(now, slot, notify)?;
+        self.end_large(ended);
+        Ok(())
     }
 
     /// Finds the running pull that a handle names, if it goes to this host, and its partner.

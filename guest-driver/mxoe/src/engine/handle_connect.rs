@@ -107,6 +107,7 @@ impl<P: Peers> Engine<P> {
             p.send.restart(start);
         }
         p.conversation.establish(connect.src_session, abilities);
+        self.note_partner(slot);
     }
 
     fn handle_reply(&mut self, now: Time, head: &Head, connect: &Connect, session: u32, status: u8) {
@@ -167,6 +168,7 @@ impl<P: Peers> Engine<P> {
             p.send.restart(start);
         }
         p.conversation.establish(session, abilities);
+        self.note_partner(slot);
     }
 
     fn tell_mismatch(&mut self, mac: MacAddr, endpoint: u8, own: Extension, theirs: Extension) {

@@ -13,6 +13,7 @@ mod data_path;
 mod fault_injection;
 mod handle;
 mod handle_connect;
+mod handover;
 pub(crate) mod hash;
 mod host;
 mod immediate_send;
@@ -23,6 +24,7 @@ mod request;
 mod seq;
 mod settle;
 pub(crate) mod slab;
+mod take_over;
 mod timeout;
 mod timers;
 mod transfers;
@@ -33,6 +35,7 @@ pub(crate) use counters::count_undecodable;
 pub use counters::{Counter, Counters, REFERENCE_COUNTERS};
 pub use data_path::{DATA_BULK_BIT, DATA_BULK_OFFSET, DataPath, DataPathChoice};
 pub use fault_injection::{FaultInjection, Lost, parse_packet_loss};
+pub use handover::{BadHandover, HandedPartner, Handover};
 pub use host::{
     Arrival, Body, Event, Host, LargeId, PartnerId, PartnerInfo, Payload, Posted, SendError, SendId, SendOptions,
     Status, Token, Transmit, Verdict,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use ether::MacAddr;
 use hashbrown::HashMap;
 
-use super::hash::Keyed;
+use super::{HandedPartner, PartnerId, Seq, hash::Keyed};
 use crate::wire::PEER_INDEX_UNKNOWN;
 
 /// A peer table. One authority per interface hands out the indices; an endpoint's engine looks them up.
@@ -26,6 +26,29 @@ pub trait Peers {
 
     /// Notes the index of this host in that peer's table.
     fn set_reverse(&mut self, index: u16, reverse: u16);
+
+    /// Notes, where the authority sees it, a conversation that has begun with a partner, or `None` if one has ended. If the program
+    /// ends without a word, the authority makes a [`super::Handover`] of what was noted.
+    fn note_partner(&mut self, partner: PartnerId, about: Option<&HandedPartner>) {
+        let _ = (partner, about);
+    }
+
+    /// Notes there that all messages of a partner before `expected` were received.
+    #[inline]
+    fn note_received(&mut self, partner: PartnerId, expected: Seq) {
+        let _ = (partner, expected);
+    }
+
+    /// Notes there that all messages to a partner before `first` are acknowledged.
+    #[inline]
+    fn note_acknowledged(&mut self, partner: PartnerId, first: Seq) {
+        let _ = (partner, first);
+    }
+
+    /// Notes there the word to a partner that its large message of this region and use is over.
+    fn note_notify(&mut self, partner: PartnerId, seq: Seq, region: [u8; 2], transferred: u32) {
+        let _ = (partner, seq, region, transferred);
+    }
 }
 
 /// A peer table in plain memory.

@@ -44,6 +44,7 @@ impl<P: Peers> Engine<P> {
         if !self.partners[slot].send.handle_ack(ack, &mut self.counters) {
             return;
         }
+        self.peers.note_acknowledged(PartnerId(slot), ack);
         let mut sent = None;
         loop {
             let state = &mut self.partners[slot].send;
@@ -73,7 +74,7 @@ impl<P: Peers> Engine<P> {
     pub(super) fn handle_refusal(&mut self, slot: u32, seq: Seq, status: Status) -> bool {
         self.settle_partner(slot);
         match self.transmitter.refuse(&self.partners[slot].send, seq) {
-            Refusal::NotOurs => return false,
+            Refusal::NotOurs => return self.refuse_announced(slot, seq, status),
             Refusal::Again => return true,
             Refusal::Over { ending, region } => {
                 self.report(ending, status, 0);
@@ -84,6 +85,28 @@ impl<P: Peers> Engine<P> {
         }
         self.transmitter.drop_done(&mut self.partners[slot].send);
         self.pump(slot);
+        true
+    }
+
+    /// Handles the refusal of an announcement that was acknowledged before: the partner is gone since. False: there is none.
+    fn refuse_announced(&mut self, slot: u32, seq: Seq, status: Status) -> bool {
+        let is_it = |message| {
+            let message = self.transmitter.get(message);
+            message.is_some_and(|message| message.seq == seq)
+        };
+        let refused = self
+            .transfers_out
+            .acknowledged_to(slot)
+            .find(|(_, message)| is_it(*message));
+        let Some((region, message)) = refused else {
+            return false;
+        };
+        self.end_large(Some(Ended {
+            region,
+            message,
+            status,
+            transferred: 0,
+        }));
         true
     }
 
@@ -113,7 +136,10 @@ impl<P: Peers> Engine<P> {
             let state = &mut self.partners[slot].send;
             match self.transmitter.number_next(state, &self.config.limits) {
                 Numbering::Done => {
-                    if !state.has_queue() {
+                    let is_last = !state.has_queue();
+                    let numbered = state.numbered_last();
+                    self.note_notify(numbered);
+                    if is_last {
                         return;
                     }
                 }
@@ -211,15 +237,26 @@ impl<P: Peers> Engine<P> {
         }
     }
 
+    /// Notes the message that got its number for the authority, if it is a NOTIFY.
+    #[inline]
+    fn note_notify(&mut self, at: u32) {
+        if let Some(message) = self.transmitter.get(at)
+            && let Kind::Notify { rdma_id, rdma_seqnum } = message.kind
+        {
+            let partner = PartnerId(message.partner);
+            self.peers
+                .note_notify(partner, message.seq, [rdma_id, rdma_seqnum], message.length);
+        }
+    }
+
     /// Sees to it that completed messages are acknowledged in time.
     #[inline]
     pub(super) fn schedule_ack(&mut self, now: Time, slot: u32) {
         let p = &mut self.partners[slot];
         let short_acks = p.conversation.abilities().short_acks;
-        match p
-            .acks
-            .schedule(now, p.receive.expected(), short_acks, &self.config.timing)
-        {
+        let expected = p.receive.expected();
+        self.peers.note_received(PartnerId(slot), expected);
+        match p.acks.schedule(now, expected, short_acks, &self.config.timing) {
             AckDue::Now => self.acknowledge_now(slot),
             AckDue::At(at) => self.timers.at_latest(slot, at),
             AckDue::AsBefore => {}
@@ -247,6 +284,7 @@ impl<P: Peers> Engine<P> {
         let p = &mut self.partners[slot];
         p.restart_receiving(p.receive.next().next_session());
         p.conversation.give_up();
+        self.note_partner(slot);
     }
 
     /// Ends everything pending with a partner but connects, which its next instance can still answer. `given_up` is as in

@@ -6,6 +6,7 @@ use ether::Time;
 use super::{
     Counter, Engine, Peers, SendId, Status, Token,
     connection::{handshake::Due, transmit::Resent},
+    transfers::sender::Silent,
 };
 
 impl<P: Peers> Engine<P> {
@@ -42,8 +43,11 @@ impl<P: Peers> Engine<P> {
                 self.end_pull(now, at, Status::Timeout, 0);
             }
         }
-        while let Some(ended) = self.transfers_out.handle_timeout(now) {
-            self.end_large(Some(ended));
+        while let Some(silent) = self.transfers_out.handle_timeout(now) {
+            match silent {
+                Silent::Ask { message } => self.transmitter.send_again(message),
+                Silent::Over(ended) => self.end_large(Some(ended)),
+            }
         }
     }
 

@@ -4,6 +4,7 @@ mod acks;
 mod bad_control;
 mod bad_frames;
 mod bad_pulls;
+mod closing;
 mod conversation;
 mod data_paths;
 mod fault_injection;

@@ -4,10 +4,12 @@ use std::collections::{HashMap, VecDeque};
 
 use ether::{MacAddr, Time};
 use mxoe::{
+    authority::{Authority, AuthorityConfig},
     engine::{
-        Arrival, Body, Config, Engine, Event, HEAD_BUFFER_LEN, Host, LargeId, PartnerId, PeerMap, Posted, SendError,
-        SendOptions, Status, Token, Verdict,
+        Arrival, Body, Config, Engine, Event, HEAD_BUFFER_LEN, HandedPartner, Handover, Host, LargeId, PartnerId,
+        PeerMap, Peers, Posted, SendError, SendOptions, Seq, Status, Token, Verdict,
     },
+    finisher::Finishers,
     matching::{MatchTable, Selector},
     wire::Preset,
 };
@@ -180,8 +182,59 @@ impl Host for Program {
     }
 }
 
+/// A table of peers, and what the engine notes for the authority.
+pub struct Noted {
+    peers: PeerMap,
+    partners: Vec<Option<HandedPartner>>,
+    notifies: Vec<(PartnerId, Seq, [u8; 2], u32)>,
+}
+
+impl Peers for Noted {
+    fn mac(&self, index: u16) -> Option<MacAddr> {
+        self.peers.mac(index)
+    }
+
+    fn index(&self, mac: MacAddr) -> Option<u16> {
+        self.peers.index(mac)
+    }
+
+    fn index_or_add(&mut self, mac: MacAddr) -> Option<u16> {
+        self.peers.index_or_add(mac)
+    }
+
+    fn reverse(&self, index: u16) -> u16 {
+        self.peers.reverse(index)
+    }
+
+    fn set_reverse(&mut self, index: u16, reverse: u16) {
+        self.peers.set_reverse(index, reverse);
+    }
+
+    fn note_partner(&mut self, partner: PartnerId, about: Option<&HandedPartner>) {
+        let at = partner.index();
+        self.partners.resize(self.partners.len().max(at + 1), None);
+        self.partners[at] = about.copied();
+    }
+
+    fn note_received(&mut self, partner: PartnerId, expected: Seq) {
+        if let Some(Some(known)) = self.partners.get_mut(partner.index()) {
+            known.expected = expected;
+        }
+    }
+
+    fn note_acknowledged(&mut self, partner: PartnerId, first: Seq) {
+        if let Some(Some(known)) = self.partners.get_mut(partner.index()) {
+            known.unacked_first = first;
+        }
+    }
+
+    fn note_notify(&mut self, partner: PartnerId, seq: Seq, region: [u8; 2], transferred: u32) {
+        self.notifies.push((partner, seq, region, transferred));
+    }
+}
+
 pub struct Node {
-    pub engine: Engine<PeerMap>,
+    pub engine: Engine<Noted>,
     pub program: Program,
     /// What send tokens name.
     pub memory: HashMap<Token, Vec<u8>>,
@@ -199,6 +252,15 @@ pub struct Node {
     /// As a driver does that sends first: what happened is looked at when there is nothing to be sent. `World` makes every second
     /// node so.
     pub lazy: bool,
+    /// The authority of the node's interface, once the endpoint is closed.
+    pub closed: Option<Closed>,
+}
+
+/// What answers for a closed endpoint.
+pub struct Closed {
+    pub finishers: Finishers,
+    pub authority: Authority,
+    peers: PeerMap,
 }
 
 impl Node {
@@ -220,7 +282,14 @@ impl Node {
                 verdict: None,
                 damage_allowed: false,
             },
-            engine: Engine::new(config, peers),
+            engine: Engine::new(
+                config,
+                Noted {
+                    peers,
+                    partners: Vec::new(),
+                    notifies: Vec::new(),
+                },
+            ),
             memory: HashMap::new(),
             sent: Vec::new(),
             connected: Vec::new(),
@@ -231,6 +300,73 @@ impl Node {
             in_flight: 0,
             ready: VecDeque::new(),
             lazy: false,
+            closed: None,
+        }
+    }
+
+    /// Closes the endpoint: `handover` is finished for, if there is one.
+    pub fn close(&mut self, now: Time, handover: Option<Handover>) {
+        let config = self.engine.config().clone();
+        let mut peers = PeerMap::new(2_048, config.seed);
+        for index in 0.. {
+            let Some(mac) = self.engine.peers().mac(index) else {
+                break;
+            };
+            peers.add(mac);
+            peers.set_reverse(index, self.engine.peers().reverse(index));
+        }
+        let mut finishers = Finishers::new(config.mac, config.dialect.with_marks(true));
+        if let Some(handover) = handover {
+            let bytes = handover.to_bytes();
+            let read = Handover::from_bytes(&bytes).expect("it was written so");
+            assert_eq!(read, handover);
+            finishers.take_over(now, read);
+        }
+        self.closed = Some(Closed {
+            finishers,
+            authority: Authority::new(AuthorityConfig {
+                mac: config.mac,
+                dialect: config.dialect.with_marks(true),
+                endpoints: 32,
+                name: Box::from(&b"node:0"[..]),
+            }),
+            peers,
+        });
+    }
+
+    /// What the endpoint would hand over now.
+    pub fn hand_over(&mut self) -> Handover {
+        let memory = &self.memory;
+        self.engine.hand_over(usize::MAX, |token| memory.get(&token).cloned())
+    }
+
+    /// What the authority knows of the endpoint when its program is killed now.
+    pub fn noted(&self) -> Handover {
+        let config = self.engine.config();
+        let mut handover = Handover::new(config.endpoint, config.session);
+        let noted = self.engine.peers();
+        for (at, known) in noted.partners.iter().enumerate() {
+            let Some(known) = known else { continue };
+            let first = known.unacked_first;
+            handover.add_partner(HandedPartner {
+                next: first.plus(8_191),
+                acks_sent: 1 << 30,
+                ..*known
+            });
+            for (partner, seq, [rdma_id, rdma_seqnum], transferred) in &noted.notifies {
+                if partner.index() == at && seq.since(first) < 8_191 {
+                    handover.add_notify(*seq, *rdma_id, *rdma_seqnum, *transferred);
+                }
+            }
+        }
+        handover
+    }
+
+    /// When `timeout` is to be called.
+    pub fn due(&self) -> Option<Time> {
+        match &self.closed {
+            Some(closed) => closed.finishers.poll_timeout(),
+            None => self.engine.poll_timeout(),
         }
     }
 
@@ -316,6 +452,12 @@ impl Node {
     }
 
     pub fn frame(&mut self, now: Time, frame: &[u8]) {
+        if let Some(closed) = &mut self.closed {
+            if !closed.finishers.handle(now, frame) {
+                closed.authority.handle(now, frame, &mut closed.peers, |_| false);
+            }
+            return;
+        }
         self.program.now = now;
         self.engine.handle(now, frame, &mut self.program);
         if !self.lazy {
@@ -324,6 +466,10 @@ impl Node {
     }
 
     pub fn timeout(&mut self, now: Time) {
+        if let Some(closed) = &mut self.closed {
+            closed.finishers.handle_timeout(now);
+            return;
+        }
         self.program.now = now;
         self.engine.handle_timeout(now);
         if !self.lazy {
@@ -332,6 +478,9 @@ impl Node {
     }
 
     pub fn events(&mut self, now: Time) {
+        if self.closed.is_some() {
+            return;
+        }
         self.program.now = now;
         while let Some(event) = self.engine.poll_event() {
             match event {
@@ -366,6 +515,13 @@ impl Node {
     /// The next frame, put together as a driver's `sendmsg` would.
     pub fn transmit(&mut self, now: Time) -> Option<Vec<u8>> {
         if let Some(frame) = self.ready.pop_front() {
+            return Some(frame);
+        }
+        if let Some(closed) = &mut self.closed {
+            let mut frame = vec![0xee; 10_000];
+            let len = closed.authority.poll_transmit(&closed.peers, &mut frame);
+            let len = len.or_else(|| closed.finishers.poll_transmit(now, &mut frame))?;
+            frame.truncate(len);
             return Some(frame);
         }
         let mut buffer = [0xaa; HEAD_BUFFER_LEN];

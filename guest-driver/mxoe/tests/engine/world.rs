@@ -171,7 +171,7 @@ impl World {
         if !self.stations.cable_busy[node] {
             self.send_next(node);
         }
-        let due = self.nodes[node].engine.poll_timeout().unwrap_or(Time::MAX);
+        let due = self.nodes[node].due().unwrap_or(Time::MAX);
         if due < self.stations.timer_at[node] {
             self.stations.timer_at[node] = due;
             self.push(due.max(now), What::Timer { node });

@@ -125,6 +125,16 @@ impl AckSchedule {
         self.is_due_now
     }
 
+    /// Returns how many packets carried only an acknowledgement.
+    pub(in crate::engine) const fn packets(&self) -> u32 {
+        self.packets
+    }
+
+    /// Goes on after so many packets that carried only an acknowledgement.
+    pub(in crate::engine) const fn take_over(&mut self, packets: u32) {
+        self.packets = packets;
+    }
+
     /// Returns the number of the next packet that carries only an acknowledgement.
     pub(in crate::engine) const fn next_packet(&mut self) -> u32 {
         self.packets = self.packets.wrapping_add(1);

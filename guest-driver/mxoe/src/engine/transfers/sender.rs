@@ -12,6 +12,8 @@ use crate::{
 
 /// Region numbers have eight bits (6.1).
 const REGIONS_MAX: u32 = 256;
+/// A partner that says nothing of an announced message is asked for it after this time, in nanoseconds, and again.
+const ASK_NS: u64 = 1_000_000_000;
 /// First value of a region's use counter (6.1).
 const USE_FIRST: u8 = 23;
 
@@ -31,7 +33,48 @@ struct Region {
     notified: Option<u32>,
     /// The time when the partner last said something about the message.
     active_at: Time,
+    /// The time when the partner was last asked for it.
+    asked_at: Time,
     give_up_ns: u64,
+}
+
+impl Region {
+    const UNUSED: Self = Self {
+        message: NIL,
+        partner: 0,
+        token: 0,
+        length: 0,
+        use_counter: USE_FIRST,
+        acknowledged: false,
+        notified: None,
+        active_at: Time::ZERO,
+        asked_at: Time::ZERO,
+        give_up_ns: 0,
+    };
+
+    /// Returns when the message is given up, unless its partner says something of it.
+    const fn give_up_at(&self) -> Time {
+        self.active_at.plus_nanos(self.give_up_ns)
+    }
+
+    /// Returns when the partner is to be asked for the message, or it is given up.
+    fn due(&self) -> Time {
+        let ask_at = self.active_at.max(self.asked_at).plus_nanos(ASK_NS);
+        ask_at.min(self.give_up_at())
+    }
+
+    /// Begins a use of the region.
+    const fn claim(&mut self, claim: Claim) {
+        *self = Self {
+            message: claim.message,
+            partner: claim.partner,
+            token: claim.token,
+            length: claim.length,
+            give_up_ns: claim.give_up_ns,
+            use_counter: self.use_counter,
+            ..Self::UNUSED
+        };
+    }
 }
 
 /// The purpose for which a region is claimed.
@@ -96,6 +139,15 @@ pub(in crate::engine) struct Ended {
     pub message: u32,
     pub status: Status,
     pub transferred: u32,
+}
+
+/// What is to be done about a message whose partner says nothing of it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) enum Silent {
+    /// The announcement is to be sent again: if the partner is gone, its host refuses it.
+    Ask { message: u32 },
+    /// It is over.
+    Over(Ended),
 }
 
 /// The large messages that an endpoint sends.
@@ -165,31 +217,10 @@ impl TransferSender {
         }
         self.used += 1;
         let number = self.free.pop().unwrap_or_else(|| {
-            self.regions.push(Region {
-                message: NIL,
-                partner: 0,
-                token: 0,
-                length: 0,
-                use_counter: USE_FIRST,
-                acknowledged: false,
-                notified: None,
-                active_at: Time::ZERO,
-                give_up_ns: 0,
-            });
+            self.regions.push(Region::UNUSED);
             (self.regions.len() - 1) as u8
         });
-        let region = &mut self.regions[usize::from(number)];
-        *region = Region {
-            message: claim.message,
-            partner: claim.partner,
-            token: claim.token,
-            length: claim.length,
-            use_counter: region.use_counter,
-            acknowledged: false,
-            notified: None,
-            active_at: Time::ZERO,
-            give_up_ns: claim.give_up_ns,
-        };
+        self.regions[usize::from(number)].claim(claim);
         Some(number)
     }
 
@@ -231,6 +262,34 @@ impl TransferSender {
     /// Returns the use counter of a region, which its announcement carries.
     pub(in crate::engine) fn use_counter(&self, number: u8) -> Option<u8> {
         Some(self.get(number.into())?.use_counter)
+    }
+
+    /// Whether the announcement of the message in a region was acknowledged.
+    pub(in crate::engine) fn is_acknowledged(&self, number: u8) -> bool {
+        self.get(number.into()).is_some_and(|region| region.acknowledged)
+    }
+
+    /// Returns the regions of large messages to a partner whose announcement was acknowledged, and these messages.
+    pub(in crate::engine) fn acknowledged_to(&self, partner: u32) -> impl Iterator<Item = (u8, u32)> {
+        let regions = (0..=u8::MAX)
+            .zip(&self.regions)
+            .filter(move |(_, region)| region.message != NIL && region.partner == partner && region.acknowledged);
+        regions.map(|(number, region)| (number, region.message))
+    }
+
+    /// Takes a large message over that has its region. False: another message has the region.
+    pub(in crate::engine) fn take_over(&mut self, number: u8, use_counter: u8, claim: Claim) -> bool {
+        while self.regions.len() <= usize::from(number) {
+            self.regions.push(Region::UNUSED);
+        }
+        if self.get(number.into()).is_some() {
+            return false;
+        }
+        self.used += 1;
+        let region = &mut self.regions[usize::from(number)];
+        region.use_counter = use_counter;
+        region.claim(claim);
+        true
     }
 
     /// Handles a PULL from this partner, if it is one: checks it as 6.2 says, after its address and session, and queues
@@ -369,7 +428,7 @@ impl TransferSender {
         if region.notified.is_some() {
             return self.ended(number);
         }
-        let due = now.plus_nanos(region.give_up_ns);
+        let due = region.due();
         self.timers.at_latest(number.into(), due);
         None
     }
@@ -390,22 +449,28 @@ impl TransferSender {
         })
     }
 
-    /// Ends a message of which neither a pull nor the end was seen for long. Its partner may be alive and never post a
-    /// receive.
-    pub(in crate::engine) fn handle_timeout(&mut self, now: Time) -> Option<Ended> {
+    /// Finds a message of which neither a pull nor the end was seen for a while. Its partner may be alive and not have posted a
+    /// receive, or be gone without anybody's word: it is asked, and the message ends when it was silent for long.
+    pub(in crate::engine) fn handle_timeout(&mut self, now: Time) -> Option<Silent> {
         while let Some(number) = self.timers.pop_due(now) {
-            let Some(region) = self.get(number) else { continue };
-            let due = region.active_at.plus_nanos(region.give_up_ns);
+            let Some(region) = self.get_mut(number) else { continue };
+            let (due, message) = (region.due(), region.message);
             if now < due {
                 self.timers.at_latest(number, due);
                 continue;
             }
-            return Some(Ended {
+            if now < region.give_up_at() {
+                region.asked_at = now;
+                let next = region.due();
+                self.timers.at_latest(number, next);
+                return Some(Silent::Ask { message });
+            }
+            return Some(Silent::Over(Ended {
                 region: number as u8,
-                message: region.message,
+                message,
                 status: Status::Timeout,
                 transferred: 0,
-            });
+            }));
         }
         None
     }
@@ -416,7 +481,7 @@ impl TransferSender {
             return;
         };
         region.give_up_ns = give_up_ns;
-        let due = region.active_at.plus_nanos(give_up_ns);
+        let due = region.due();
         if region.acknowledged {
             self.timers.at_latest(number.into(), due);
         }

@@ -108,6 +108,11 @@ impl ReceiveState {
         }
     }
 
+    /// Whether the message of this number was received whole. Numbers lie at most a window (7.1) from each other.
+    pub(in crate::engine) const fn has_received(&self, seq: Seq) -> bool {
+        seq.since(self.expected) >= 1 << 13
+    }
+
     /// Notes that the next number is matched, and complete if nothing before it is partial.
     #[inline]
     pub(in crate::engine) const fn advance(&mut self) {

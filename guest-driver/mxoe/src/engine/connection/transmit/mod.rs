@@ -208,6 +208,13 @@ impl Transmitter {
         if state.queue.head == NIL {
             state.queue.tail = NIL;
         }
+        self.send_numbered(state, at);
+        Numbering::Done
+    }
+
+    /// Puts a message with a number behind those of its partner that are not acknowledged, and in the queue of frames.
+    #[inline]
+    fn send_numbered(&mut self, state: &mut SendState, at: u32) {
         let tail = core::mem::replace(&mut state.unacked.tail, at);
         if tail == NIL {
             state.unacked.head = at;
@@ -215,7 +222,47 @@ impl Transmitter {
             before.next = at;
         }
         self.queue.push_back((at, self.messages.generation(at)));
-        Numbering::Done
+    }
+
+    /// Takes a message over that has its number and may have been sent; one that is acknowledged waits for its end alone. `None` at the
+    /// limit.
+    pub(in crate::engine) fn take_over(
+        &mut self,
+        state: &mut SendState,
+        mut message: Message,
+        is_acknowledged: bool,
+    ) -> Option<u32> {
+        let bytes = message.eager_bytes();
+        message.queued = !is_acknowledged;
+        let at = self.messages.insert(message)?;
+        if !is_acknowledged {
+            state.eager_bytes = state.eager_bytes.saturating_add(bytes);
+            self.send_numbered(state, at);
+        }
+        Some(at)
+    }
+
+    /// Puts a message in the queue of frames again, unless it is there.
+    pub(in crate::engine) fn send_again(&mut self, at: u32) {
+        let generation = self.messages.generation(at);
+        if let Some(message) = self.messages.get_mut(at).filter(|message| !message.queued) {
+            message.queued = true;
+            self.queue.push_back((at, generation));
+        }
+    }
+
+    /// Ends a message as if it had never been: nothing waits for it.
+    pub(in crate::engine) fn forget(&mut self, at: u32) {
+        if let Some(message) = self.messages.get_mut(at) {
+            message.done = true;
+        }
+    }
+
+    /// Returns the messages of a partner that have their numbers and are not acknowledged, in order.
+    pub(in crate::engine) fn unacked(&self, state: &SendState) -> impl Iterator<Item = &Message> {
+        core::iter::successors(self.messages.get(state.unacked.head), |message| {
+            self.messages.get(message.next)
+        })
     }
 
     /// Gives a large message its region.

@@ -63,6 +63,23 @@ impl SendState {
         self.next
     }
 
+    /// Returns the oldest number that is not acknowledged.
+    pub(in crate::engine) const fn unacked_first(&self) -> Seq {
+        self.unacked_first
+    }
+
+    /// Returns the number of the newest packet that carried only an acknowledgement.
+    pub(in crate::engine) const fn ack_packet(&self) -> u32 {
+        self.ack_packet
+    }
+
+    /// Goes on with these numbers; messages in between are to be added with [`super::Transmitter::take_over`].
+    pub(in crate::engine) const fn take_over(&mut self, next: Seq, unacked_first: Seq, ack_packet: u32) {
+        self.next = next;
+        self.unacked_first = unacked_first;
+        self.ack_packet = ack_packet;
+    }
+
     /// Returns how many messages were sent and not acknowledged.
     #[inline]
     pub(in crate::engine) const fn unacked(&self) -> u16 {
@@ -79,6 +96,12 @@ impl SendState {
     #[inline]
     pub(in crate::engine) const fn has_numbered_last(&self, slot: u32) -> bool {
         self.queue.tail != slot
+    }
+
+    /// Returns the message that has the last number, if it is not over.
+    #[inline]
+    pub(in crate::engine) const fn numbered_last(&self) -> u32 {
+        self.unacked.tail
     }
 
     /// Whether an eager message of so many bytes may be numbered next.
