@@ -29,7 +29,9 @@ use rustix::{
 };
 
 use crate::{
-    BoardStatus, CounterPage, First, OmxdError, PeerTable, Place, QuarantinedSocket, fd_quarantine, first,
+    BoardStatus, CounterPage, First, HandoverMemory, OmxdError, PeerTable, Place, QuarantinedSocket,
+    counters::len_of,
+    fd_quarantine, first,
     protocol::{self, Opened, QueuePair, Received, Refusal, Reply, Request, Visit},
     reach::{self, ANSWER_LIMIT, OPEN_LIMIT, Reached, START_LIMIT, START_PAUSE},
 };
@@ -81,6 +83,8 @@ pub struct OpenedEndpoint {
     pub visits: OwnedFd,
     /// The memory in which the endpoint publishes its counts.
     pub counters: CounterPage,
+    /// The descriptor of that memory, if what the endpoint owes to its peers can be noted behind the counts.
+    pub handover: Option<OwnedFd>,
 }
 
 /// What an endpoint gets anew from a new authority.
@@ -89,6 +93,8 @@ pub struct Resumed {
     pub visits: OwnedFd,
     /// The memory in which the endpoint publishes its counts from now on.
     pub counters: CounterPage,
+    /// As in [`OpenedEndpoint`].
+    pub handover: Option<OwnedFd>,
 }
 
 /// The memory and the socket that two endpoints of an interface share.
@@ -306,6 +312,7 @@ impl Session {
             data_socket: true,
             rest_socket: true,
             direct_socket: true,
+            handover: true,
         };
         // Where there is none, the endpoint's sockets have filters.
         let proof = PreparedSocket::proof().ok();
@@ -421,7 +428,8 @@ impl Session {
             marks: opened.marks,
             data_path,
             visits,
-            counters: CounterPage::map(counters)?,
+            counters: CounterPage::map(&counters)?,
+            handover: handover_of(counters)?,
         })
     }
 
@@ -467,12 +475,16 @@ impl Session {
         let request = Request::Resume {
             endpoint,
             command: command(),
+            handover: true,
         };
         match self.request(&request, ANSWER_LIMIT)? {
             (Reply::Resumed, fds) => {
                 let [visits, counters] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| OmxdError::Protocol)?;
-                let counters = CounterPage::map(counters)?;
-                Ok(Resumed { visits, counters })
+                Ok(Resumed {
+                    visits,
+                    counters: CounterPage::map(&counters)?,
+                    handover: handover_of(counters)?,
+                })
             }
             _ => Err(OmxdError::Protocol),
         }
@@ -608,6 +620,11 @@ impl AsFd for Session {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Returns the endpoint's memory if there is more in it than counts.
+fn handover_of(memory: OwnedFd) -> Result<Option<OwnedFd>, OmxdError> {
+    Ok((len_of(&memory)? == HandoverMemory::END).then_some(memory))
 }
 
 /// Reads a peer's index from the answer.

@@ -10,7 +10,7 @@ use std::{
 use mxoe::engine::Counter;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::OmxdError;
+use crate::{HandoverMemory, OmxdError};
 
 /// Bytes of the shared memory: a page.
 const LEN: usize = 4096;
@@ -32,13 +32,12 @@ impl CounterPage {
     /// Bytes of the shared memory.
     pub const LEN: usize = LEN;
 
-    /// Maps what the authority gave.
+    /// Maps the first page of what the authority gave.
     ///
     /// # Errors
-    /// [`OmxdError::Io`]; [`OmxdError::Protocol`] for memory of another length.
+    /// [`OmxdError::Io`]; [`OmxdError::Protocol`] for memory of a length that no authority makes.
     pub fn map(file: impl AsFd) -> Result<Self, OmxdError> {
-        let stat = rustix::fs::fstat(&file).map_err(OmxdError::io("look at the counters"))?;
-        if stat.st_size.cast_unsigned() != LEN as u64 {
+        if !matches!(len_of(&file)?, LEN | HandoverMemory::END) {
             return Err(OmxdError::Protocol);
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -67,6 +66,12 @@ impl CounterPage {
             value.store(*count, Ordering::Relaxed);
         }
     }
+}
+
+/// Returns the length of an endpoint's memory.
+pub(crate) fn len_of(file: impl AsFd) -> Result<usize, OmxdError> {
+    let stat = rustix::fs::fstat(&file).map_err(OmxdError::io("look at the counters"))?;
+    Ok(stat.st_size as usize)
 }
 
 impl Drop for CounterPage {

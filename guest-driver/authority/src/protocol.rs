@@ -117,6 +117,9 @@ pub enum Request {
         /// The program can use a socket for direct transmit.
         #[serde(default)]
         direct_socket: bool,
+        /// The program notes what it owes behind its counts ([`crate::HandoverMemory`]).
+        #[serde(default)]
+        handover: bool,
     },
     /// Takes back the endpoint that this process got from an earlier authority.
     Resume {
@@ -124,6 +127,9 @@ pub enum Request {
         endpoint: u8,
         /// The program's name, as it says.
         command: String,
+        /// As in [`Request::Open`].
+        #[serde(default)]
+        handover: bool,
     },
     /// Opens the raw endpoint for this connection. Its program receives raw frames with a socket of its own. Only the
     /// system's administrator may.
@@ -557,15 +563,17 @@ mod tests {
                     data_socket: true,
                     rest_socket: false,
                     direct_socket: true,
+                    handover: true,
                 },
-                r#"{"Open":{"endpoint":3,"command":"a","data_socket":true,"rest_socket":false,"direct_socket":true}}"#,
+                r#"{"Open":{"endpoint":3,"command":"a","data_socket":true,"rest_socket":false,"direct_socket":true,"handover":true}}"#,
             ),
             (
                 Request::Resume {
                     endpoint: 3,
                     command: command(),
+                    handover: true,
                 },
-                r#"{"Resume":{"endpoint":3,"command":"a"}}"#,
+                r#"{"Resume":{"endpoint":3,"command":"a","handover":true}}"#,
             ),
             (
                 Request::OpenRaw { command: command() },

@@ -136,6 +136,7 @@ impl AuthorityCare {
             Ok(resumed) => {
                 let mut core = shared.lock();
                 core.page = Some(resumed.counters);
+                core.note_in(resumed.handover);
                 if let Some(local) = &mut core.local
                     && let Err(error) = local.set_visits(resumed.visits)
                 {

@@ -15,7 +15,7 @@ use mxoe::{
 };
 use netif::Netif;
 use rustix::process::getpid;
-use weft_authority::{CounterPage, OpenedEndpoint, Session};
+use weft_authority::{CounterPage, HandoverMemory, OpenedEndpoint, Session};
 
 use crate::{
     Address, Board, CopyEngine, CopyEngineKind, Endpoint, EndpointOptions, Error,
@@ -134,6 +134,10 @@ impl<'a> EndpointBuilder<'a> {
         this.config.data_path = opened.data_path;
         if !opened.marks {
             this.config = this.config.without_marks();
+        }
+        if let Some(memory) = opened.handover {
+            let owed = HandoverMemory::map(memory, this.config.endpoint, this.config.session)?;
+            this.peers.note_in(Some(owed));
         }
         let local = LocalOptions {
             session: this.config.session,

@@ -250,6 +250,24 @@ impl Segments {
         }
     }
 
+    /// Returns a copy of all bytes. `None`: the program has given some of the memory back, although the request is not over, or the system
+    /// lets no program read its own memory so.
+    pub(crate) fn copied(&self) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; self.len as usize];
+        // SAFETY: `bytes` lives until `own` goes, and nothing else uses it meanwhile.
+        let mut own = unsafe { Self::new(&[Segment::of_mut(&mut bytes)]) }.ok()?;
+        let there: Vec<_> = self.addresses().collect();
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let mut read = 0;
+        while read < self.len {
+            match own.read_process(pid, &there, read, self.len - read) {
+                Ok(0) | Err(_) => return None,
+                Ok(more) => read += more,
+            }
+        }
+        Some(bytes)
+    }
+
     /// Adds the memory of bytes `offset .. offset + len` to a list for sending.
     #[inline]
     pub(crate) fn append_parts<'a>(&'a self, offset: u32, len: u32, parts: &mut Vec<IoSlice<'a>>) {
@@ -289,6 +307,24 @@ mod tests {
         assert_eq!(lens, [2, 5, 2]);
         assert_eq!(memory[36], 9);
         assert_eq!(memory[37..], [0, 0, 0], "nothing beyond the end");
+    }
+
+    #[test]
+    fn memory_that_is_not_there_any_more_is_not_copied() {
+        let mut memory = [1, 2, 3, 4, 5, 6];
+        let [first, second] = [0, 4].map(|at| Segment {
+            ptr: memory.as_mut_ptr().wrapping_add(at),
+            len: 2,
+        });
+        let gone = Segment {
+            ptr: std::ptr::without_provenance_mut(4096),
+            len: 2,
+        };
+        // SAFETY: inside `memory`, which outlives them, or never read but by the system.
+        let copied = |list: &[Segment]| unsafe { Segments::new(list) }.unwrap().copied();
+        assert_eq!(copied(&[first, second]), Some(vec![1, 2, 5, 6]));
+        assert_eq!(copied(&[]), Some(vec![]));
+        assert_eq!(copied(&[first, gone]), None);
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::{
 
 use ether::{MacAddr, Time};
 use mxoe::{
-    engine::{PeerMap, Peers},
+    engine::{HandedPartner, PartnerId, PeerMap, Peers, Seq},
     wire::PEER_INDEX_UNKNOWN,
 };
-use weft_authority::{DirectLimit, PeerTable, Session};
+use weft_authority::{DirectLimit, HandoverMemory, PeerTable, Session};
 
 /// What a peer told this endpoint, and what the shared table said then: a newer word there counts more.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct SharedPeers {
     direct: DirectLimit,
     by_mac: HashMap<MacAddr, u16>,
     learned: Vec<Option<Learned>>,
+    /// Where the authority finds what is owed when the program has ended.
+    owed: Option<HandoverMemory>,
 }
 
 impl SharedPeers {
@@ -36,6 +38,7 @@ impl SharedPeers {
             direct: DirectLimit::default(),
             by_mac: HashMap::new(),
             learned: Vec::new(),
+            owed: None,
         }
     }
 
@@ -63,6 +66,22 @@ impl EndpointPeers {
         match self {
             Self::Shared(peers) => peers.direct.frame_len_max(&peers.table, now),
             Self::Own(_) => 0,
+        }
+    }
+
+    /// Has what is owed noted here from now on.
+    pub(crate) fn note_in(&mut self, memory: Option<HandoverMemory>) {
+        if let Self::Shared(peers) = self {
+            peers.owed = memory;
+        }
+    }
+
+    /// Returns the memory where what is owed is noted, if the authority can do with it.
+    #[inline]
+    pub(crate) const fn owed(&mut self) -> Option<&mut HandoverMemory> {
+        match self {
+            Self::Shared(peers) => peers.owed.as_mut(),
+            Self::Own(_) => None,
         }
     }
 }
@@ -127,6 +146,34 @@ impl Peers for EndpointPeers {
                 });
             }
             Self::Own(peers) => peers.set_reverse(index, reverse),
+        }
+    }
+
+    fn note_partner(&mut self, partner: PartnerId, about: Option<&HandedPartner>) {
+        match (self.owed(), about) {
+            (Some(owed), Some(about)) => owed.note_partner(partner.index(), about),
+            (Some(owed), None) => owed.forget_partner(partner.index()),
+            (None, _) => {}
+        }
+    }
+
+    #[inline]
+    fn note_received(&mut self, partner: PartnerId, expected: Seq) {
+        if let Some(owed) = self.owed() {
+            owed.note_received(partner.index(), expected);
+        }
+    }
+
+    #[inline]
+    fn note_acknowledged(&mut self, partner: PartnerId, first: Seq) {
+        if let Some(owed) = self.owed() {
+            owed.note_acknowledged(partner.index(), first);
+        }
+    }
+
+    fn note_notify(&mut self, partner: PartnerId, seq: Seq, region: [u8; 2], transferred: u32) {
+        if let Some(owed) = self.owed() {
+            owed.note_notify(partner.index(), seq, region, transferred);
         }
     }
 }

@@ -316,6 +316,17 @@ impl Store {
         }
     }
 
+    /// Returns a copy of the bytes that a send names; `None` if it is over, or the program has given its memory back.
+    pub(crate) fn bytes_of(&self, token: Token) -> Option<Vec<u8>> {
+        match self.transfers.get(transfer_key(token)?)? {
+            Transfer::Send { bytes, .. } => match bytes {
+                SendBytes::Program(segments) => segments.copied(),
+                SendBytes::Copy(data) => Some(data.to_vec()),
+            },
+            _ => None,
+        }
+    }
+
     /// Takes a short message from another endpoint of this host, whose bytes `read` gives. False: there is no room for
     /// it now.
     #[inline]

@@ -2,17 +2,26 @@
 //! and the authority's own.
 
 use std::{collections::HashMap, os::fd::OwnedFd};
-use weft_authority::{CounterPage, OmxdError};
+
+use mxoe::engine::Handover;
+use weft_authority::{CounterPage, HandoverMemory, OmxdError, read_handover};
 
 use crate::pairing::sealed_memory;
 
 /// The counts of a board, as its authority sees them.
 pub(crate) struct BoardCounters {
-    pages: HashMap<u64, CounterPage>,
+    pages: HashMap<u64, Page>,
     /// The counts of endpoints that are closed.
     before: Vec<u32>,
     /// The counts at the last clearing, which are subtracted.
     cleared: Vec<u32>,
+}
+
+/// The memory that one endpoint's program shares.
+struct Page {
+    counts: CounterPage,
+    /// What the endpoint owes is noted here, if its program can do that.
+    memory: Option<OwnedFd>,
 }
 
 impl Default for BoardCounters {
@@ -26,18 +35,28 @@ impl Default for BoardCounters {
 }
 
 impl BoardCounters {
-    /// Makes memory for the counts of a connection's endpoint.
-    pub(crate) fn open(&mut self, connection: u64) -> Result<OwnedFd, OmxdError> {
-        let memory = sealed_memory("omx-counters", CounterPage::LEN)?;
-        self.pages.insert(connection, CounterPage::map(&memory)?);
+    /// Makes memory for the counts of a connection's endpoint. `handover`: its program notes there what it owes, too.
+    pub(crate) fn open(&mut self, connection: u64, handover: bool) -> Result<OwnedFd, OmxdError> {
+        let len = if handover {
+            HandoverMemory::END
+        } else {
+            CounterPage::LEN
+        };
+        let memory = sealed_memory("omx-counters", len)?;
+        let noted = handover.then(|| memory.try_clone()).transpose();
+        let page = Page {
+            counts: CounterPage::map(&memory)?,
+            memory: noted.map_err(OmxdError::io("keep an endpoint's memory"))?,
+        };
+        self.pages.insert(connection, page);
         Ok(memory)
     }
 
-    /// Keeps the counts of a connection that is gone.
-    pub(crate) fn forget(&mut self, connection: u64) {
-        if let Some(page) = self.pages.remove(&connection) {
-            page.add_to(&mut self.before);
-        }
+    /// Keeps the counts of a connection that is gone, and returns what its endpoint owes.
+    pub(crate) fn forget(&mut self, connection: u64) -> Option<Handover> {
+        let page = self.pages.remove(&connection)?;
+        page.counts.add_to(&mut self.before);
+        read_handover(page.memory?)
     }
 
     fn all(&self, own: &[u32]) -> Vec<u32> {
@@ -46,7 +65,7 @@ impl BoardCounters {
             *sum = sum.wrapping_add(*own);
         }
         for page in self.pages.values() {
-            page.add_to(&mut sum);
+            page.counts.add_to(&mut sum);
         }
         sum
     }
@@ -73,11 +92,11 @@ mod tests {
     #[test]
     fn counts_of_closed_endpoints_stay_and_cleared_ones_do_not_show() {
         let mut board = BoardCounters::default();
-        let memory = board.open(1).unwrap();
+        let memory = board.open(1, false).unwrap();
         let page = CounterPage::map(&memory).unwrap();
         page.publish(&[5, 7]);
         assert_eq!(board.sum(&[1])[..2], [6, 7]);
-        board.forget(1);
+        assert_eq!(board.forget(1), None);
         assert_eq!(board.sum(&[1])[..2], [6, 7]);
         board.clear(&[1]);
         assert_eq!(board.sum(&[3])[..2], [2, 0]);

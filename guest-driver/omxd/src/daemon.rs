@@ -11,6 +11,7 @@ use ether::{EtherType, Time};
 use mxoe::{
     authority::{Authority, AuthorityConfig, AuthorityEvent},
     engine::Lost,
+    finisher::Finishers,
     wire::{Dialect, Preset, RAW_FRAME_LEN_MAX, Sizes},
 };
 use netif::{Interface, NetifError, SharedLookup};
@@ -204,6 +205,14 @@ fn warn_of_ipv6(options: &DaemonOptions, interface: &Interface) {
     }
 }
 
+/// Returns the layouts of the frames for endpoints that are not open. Marks are read also where they are off now: endpoints from before
+/// a restart, which may be closed any time, have agreed to them.
+const fn dialect_of(options: &DaemonOptions, preset: Preset) -> Dialect {
+    Dialect::new(preset.sizes())
+        .with_marks(true)
+        .with_ether_type(options.ether_type)
+}
+
 /// Makes the authority that answers other hosts for the interface, by the options. It knows the peers of the table,
 /// which takes no further ones where they are static.
 fn new_authority(
@@ -213,13 +222,9 @@ fn new_authority(
     board_name: &str,
     table: &mut PeerTableWriter,
 ) -> Authority {
-    // Marks are read also where they are off now: endpoints from before a restart, which may be closed any time, have agreed to them.
-    let dialect = Dialect::new(preset.sizes())
-        .with_marks(true)
-        .with_ether_type(options.ether_type);
     let mut authority = Authority::new(AuthorityConfig {
         mac: interface.mac,
-        dialect,
+        dialect: dialect_of(options, preset),
         endpoints: options.endpoints_max.into(),
         name: board_name.as_bytes().into(),
     });
@@ -240,30 +245,30 @@ fn new_authority(
     authority
 }
 
-/// Opens the authority's port, and finds out which endpoints there are from `before`, a bit for each, and can be.
+/// Opens the authority's port, and returns how many endpoints there can be. Of those in `open`, a bit for each, the ones that are gone
+/// are taken out.
 fn open_port(
     options: &DaemonOptions,
     interface: &Interface,
     place: &Place,
-    mut before: u32,
+    open: &mut u32,
     program_of: impl Fn(u8) -> Option<Program>,
-) -> Result<(OwnPort, Endpoints), OmxdError> {
+) -> Result<(OwnPort, u8), OmxdError> {
     let programs: Vec<u32> = (0..ENDPOINTS)
-        .filter(|endpoint| before & 1 << endpoint != 0)
+        .filter(|endpoint| *open & 1 << endpoint != 0)
         .filter_map(|endpoint| Some(program_of(endpoint)?.pid()))
         .collect();
-    let mut port = OwnPort::open(interface, options.ether_type, before, &programs)?;
+    let mut port = OwnPort::open(interface, options.ether_type, *open, &programs)?;
     let mut endpoints_max = options.endpoints_max;
     if let Some(own) = port.card() {
         own.card.publish(place.dir()).map_err(NetifError::from)?;
         endpoints_max = endpoints_max.min(endpoints_of(own.card.pairs()));
         if !own.card.goes_on() {
             // Their queue pairs are over.
-            before = 0;
+            *open = 0;
         }
     }
-    let endpoints = Endpoints::new(before, Time::ZERO, program_of).at_most(endpoints_max);
-    Ok((port, endpoints))
+    Ok((port, endpoints_max))
 }
 
 impl Daemon {
@@ -295,8 +300,10 @@ impl Daemon {
         let begin = Instant::now();
         let authority = new_authority(&options, &interface, preset, &board_name, &mut table);
         let program_of = |endpoint| owners::read(table.private_file(), Owned::Endpoint(endpoint));
-        let before = table.table().open_endpoints();
-        let (port, endpoints) = open_port(&options, &interface, &place, before, program_of)?;
+        let mut before = table.table().open_endpoints();
+        let finishers = Finishers::new(interface.mac, dialect_of(&options, preset));
+        let (port, limit) = open_port(&options, &interface, &place, &mut before, program_of)?;
+        let endpoints = Endpoints::new(before, Time::ZERO, program_of, finishers).at_most(limit);
         let pairs = Pairs::new(endpoints.open());
         let esp = StreamSockets::new(&options, &interface, &table);
         if !options.on_demand {
@@ -346,7 +353,7 @@ impl Daemon {
         loop {
             let mut more_frames = self.handle_frames();
             self.handle_time()?;
-            self.transmit();
+            more_frames |= self.transmit();
             more_frames |= self.serve_esp(esp_is_ready);
             if self.is_over() {
                 return Ok(());
@@ -413,7 +420,8 @@ impl Daemon {
             tracing::info!(interface, "the omxd that was set up for this interface takes over");
             return true;
         }
-        let is_idle = self.options.on_demand && self.clients.connections.is_empty();
+        let is_idle =
+            self.options.on_demand && self.clients.connections.is_empty() && self.endpoints.finishers.is_empty();
         if is_idle && self.state.idle_since.elapsed() > LINGER {
             tracing::info!(interface, "no endpoint is open any more; omxd ends");
             return true;
@@ -448,7 +456,8 @@ impl Daemon {
 
     fn sleep_at_most(&mut self) -> Duration {
         let esp = self.esp.on().and_then(|esp| esp.due());
-        let due = [self.authority.poll_timeout(), self.endpoints.due(), esp]
+        let finishers = self.endpoints.finishers.poll_timeout();
+        let due = [self.authority.poll_timeout(), self.endpoints.due(), finishers, esp]
             .into_iter()
             .flatten()
             .min();
@@ -464,6 +473,9 @@ impl Daemon {
                 // The interface is gone or switched off: `handle_time` checks that.
                 return false;
             };
+            if self.endpoints.finishers.handle(now, frame) {
+                continue;
+            }
             let endpoints = &self.endpoints;
             self.authority
                 .handle(now, frame, &mut self.table, |number| endpoints.is_open(number));
@@ -488,6 +500,7 @@ impl Daemon {
         if self.authority.poll_timeout().is_some_and(|due| due <= now) {
             self.authority.handle_timeout(now);
         }
+        self.endpoints.finishers.handle_timeout(now);
         while let Some(event) = self.authority.poll_event() {
             if let AuthorityEvent::Named { peer } = event
                 && let Some(name) = self.authority.name(peer)
@@ -552,12 +565,25 @@ impl Daemon {
         Ok(())
     }
 
-    fn transmit(&mut self) {
+    /// Sends what is to be sent. Returns true if there may be more.
+    fn transmit(&mut self) -> bool {
         let mut frame = [0; RAW_FRAME_LEN_MAX];
         while let Some(len) = self.authority.poll_transmit(&self.table, &mut frame) {
             // If the port refuses it or it is lost, it is repeated when the other host asks again.
             let _ = self.port.send(&frame[..len]);
         }
+        if self.endpoints.finishers.is_empty() {
+            return false;
+        }
+        let now = self.now();
+        let mut frame = vec![0; self.board.preset.sizes().frame_len_max() as usize];
+        for _ in 0..FRAMES_PER_TURN {
+            let Some(len) = self.endpoints.finishers.poll_transmit(now, &mut frame) else {
+                return false;
+            };
+            let _ = self.port.send(&frame[..len]);
+        }
+        true
     }
 
     fn endpoints_changed(&mut self) {

@@ -2,6 +2,7 @@
 //! for a while.
 
 use ether::Time;
+use mxoe::finisher::Finishers;
 use weft_authority::{ENDPOINTS, OpenEndpoint, Refusal};
 
 use crate::owners::Program;
@@ -25,21 +26,23 @@ pub(crate) struct Endpoints {
     owners: [Owner; ENDPOINTS as usize],
     /// Numbers from this one on are not given away.
     limit: u8,
-}
-
-impl Default for Endpoints {
-    fn default() -> Self {
-        Self {
-            owners: Default::default(),
-            limit: ENDPOINTS,
-        }
-    }
+    /// Closed endpoints whose peers still wait for something.
+    pub(crate) finishers: Finishers,
 }
 
 impl Endpoints {
     /// Keeps the numbers that were open when an earlier authority ended: they are not given away.
-    pub(crate) fn new(open_before: u32, now: Time, program_of: impl Fn(u8) -> Option<Program>) -> Self {
-        let mut endpoints = Self::default();
+    pub(crate) fn new(
+        open_before: u32,
+        now: Time,
+        program_of: impl Fn(u8) -> Option<Program>,
+        finishers: Finishers,
+    ) -> Self {
+        let mut endpoints = Self {
+            owners: Default::default(),
+            limit: ENDPOINTS,
+            finishers,
+        };
         for (number, owner) in (0..).zip(&mut endpoints.owners) {
             if open_before & (1 << number) != 0 {
                 *owner = Owner::Before {
@@ -92,7 +95,8 @@ impl Endpoints {
         (0..ENDPOINTS).find(|number| self.connection_of(*number) == Some(connection))
     }
 
-    /// Chooses a free number: this one, or the lowest.
+    /// Chooses a free number: this one, or the lowest. Numbers that are finished for come last: peers of the endpoints that had them
+    /// still wait for something.
     pub(crate) fn choose(&self, number: Option<u8>) -> Result<u8, (Refusal, String)> {
         match number {
             Some(number) if number >= self.limit => Err((
@@ -122,7 +126,7 @@ impl Endpoints {
                     ))
                 }
             },
-            None => (0..self.limit).find(|number| !self.is_open(*number)).ok_or_else(|| {
+            None => (0..self.limit).filter(|number| !self.is_open(*number)).min_by_key(|number| self.finishers.has(*number)).ok_or_else(|| {
                 let sentence = format!("all {} endpoints of the interface are open; close one, or start omxd with a larger OMX_ENDPOINTS_MAX", self.limit);
                 (Refusal::Busy, sentence)
             }),
@@ -216,6 +220,8 @@ impl Endpoints {
 mod tests {
     use std::process::Command;
 
+    use mxoe::wire::{Dialect, Preset};
+
     use super::*;
 
     #[test]
@@ -228,7 +234,15 @@ mod tests {
         ];
         ended.kill().unwrap();
         ended.wait().unwrap();
-        let mut endpoints = Endpoints::new(0b111, Time::ZERO, |number| programs[usize::from(number)]);
+        let mut endpoints = Endpoints::new(
+            0b111,
+            Time::ZERO,
+            |number| programs[usize::from(number)],
+            Finishers::new(
+                ether::MacAddr([2, 0, 0, 0, 0, 1]),
+                Dialect::new(Preset::Native1500.sizes()),
+            ),
+        );
         assert_eq!(endpoints.expire_ended(), [1]);
         assert_eq!(endpoints.choose(Some(1)), Ok(1));
         let refused = |number| endpoints.choose(Some(number)).unwrap_err();

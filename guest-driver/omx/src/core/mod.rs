@@ -1,9 +1,11 @@
 //! The core of an endpoint, which is behind its lock: the type [`Core`], its parts, and the contract of its calls.
 
+use std::os::fd::OwnedFd;
+
 use ether::Time;
 use mxoe::engine::{Counters, Engine};
 use rustix::process::{Pid, getpid};
-use weft_authority::CounterPage;
+use weft_authority::{CounterPage, HandoverMemory};
 
 mod completion;
 mod connecting;
@@ -151,6 +153,35 @@ impl Core {
         self.engine.is_delivered() && self.local.as_ref().is_none_or(Local::is_delivered)
     }
 
+    /// Takes the memory that a new authority gave for what is owed.
+    pub(crate) fn note_in(&mut self, memory: Option<OwnedFd>) {
+        let config = self.engine.config();
+        let map = |memory| HandoverMemory::map(memory, config.endpoint, config.session);
+        match memory.map(map).transpose() {
+            Ok(owed) => {
+                self.engine.peers_mut().note_in(owed);
+                self.engine.note_all();
+            }
+            Err(error) => tracing::warn!("{error}; what this endpoint owes when it closes may be lost"),
+        }
+    }
+
+    /// Leaves what peers still wait for to the authority.
+    fn hand_over(&mut self) {
+        if self.engine.peers_mut().owed().is_none() {
+            return;
+        }
+        let store = &self.store;
+        let handover = self
+            .engine
+            .hand_over(HandoverMemory::ROOM, |token| store.bytes_of(token));
+        if let Some(owed) = self.engine.peers_mut().owed()
+            && !owed.hand_over(&handover)
+        {
+            tracing::warn!("more messages are not acknowledged than can be left to omxd; those are lost");
+        }
+    }
+
     /// Sends the last frames of the endpoint.
     pub(crate) fn finish(&mut self) {
         if self.closed {
@@ -166,6 +197,7 @@ impl Core {
         self.flush(now);
         // The program's buffers are its own from now on.
         self.finish_copies();
+        self.hand_over();
         self.publish();
         if let Some(local) = &mut self.local {
             local.close();

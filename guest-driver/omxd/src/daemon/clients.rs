@@ -136,13 +136,23 @@ impl Daemon {
         self.forget_endpoints(&ended);
     }
 
-    fn release(&mut self, connection: u64) {
+    /// Frees the endpoint of a connection, if it has one, and finishes for it.
+    pub(super) fn release_endpoint(&mut self, connection: u64) {
+        let number = self.endpoints.number_of(connection);
         self.endpoints.release(connection);
+        self.pairing.forget(connection);
+        let handover = self.counters.forget(connection);
+        // No program speaks for another endpoint than its own.
+        if let Some(handover) = handover.filter(|handover| Some(handover.endpoint) == number) {
+            self.endpoints.finishers.take_over(self.now(), handover);
+        }
+    }
+
+    fn release(&mut self, connection: u64) {
+        self.release_endpoint(connection);
         if self.clients.raw.take_if(|(of, _)| *of == connection).is_some() {
             self.authority.set_raw_open(false);
         }
-        self.pairing.forget(connection);
-        self.counters.forget(connection);
         self.release_esp(connection);
     }
 

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ether::MacAddr;
-use mxoe::engine::Peers;
+use mxoe::engine::{Counters, Peers};
 use netif::{
     AfPacket, AfPacketOptions, Instruction, Interface, NetifError, PreparedDirect, PreparedSocket, RingLayout,
     virtio::{PreparedPair, Route},
@@ -127,6 +127,8 @@ struct Wish {
     direct_socket: bool,
     /// The program is root's, or of the user of this authority.
     privileged: bool,
+    /// The program notes what it owes.
+    handover: bool,
 }
 
 /// Returns what is kept of a program's name for itself: it can choose any, which is shown on terminals.
@@ -196,6 +198,7 @@ impl Daemon {
                 data_socket,
                 rest_socket,
                 direct_socket,
+                handover,
             } => {
                 let wish = Wish {
                     endpoint,
@@ -204,16 +207,22 @@ impl Daemon {
                     unfiltered: rest_socket && shows_proof,
                     direct_socket,
                     privileged: self.clients.connections[at].privileged,
+                    handover,
                 };
                 return self.answer_open(at, wish, command);
             }
-            Request::Resume { endpoint, command } => return self.answer_resume(at, endpoint, command),
+            Request::Resume {
+                endpoint,
+                command,
+                handover,
+            } => return self.answer_resume(at, endpoint, command, handover),
             Request::OpenRaw { command } => self.open_raw(at, command),
             Request::AddPeer { mac } => self.add_peer(at, mac_of(mac)),
             Request::SetName { mac, name } => self.set_name(mac, &name),
             Request::ClearNames => self.clear_names(),
             Request::ClearCounters => {
-                self.counters.clear(self.authority.counters().values());
+                let own = self.own_counts();
+                self.counters.clear(own.values());
                 if let Some(esp) = self.esp.on() {
                     esp.clear_counters();
                 }
@@ -264,11 +273,10 @@ impl Daemon {
             Err((reason, sentence)) => return self.say(at, &Reply::Refused { reason, sentence }, &[]),
         };
         // A connection stands for one endpoint.
-        self.endpoints.release(id);
-        self.pairing.forget(id);
-        self.counters.forget(id);
+        self.release_endpoint(id);
         let visits = self.pairing.open(id)?;
-        let counters = self.counters.open(id)?;
+        let counters = self.counters.open(id, wish.handover)?;
+        self.endpoints.finishers.forget(opened.endpoint);
         self.remember_owner(opened.endpoint, &Program::new(user, pid));
         self.endpoints.give(id, self.who(at, opened.endpoint, command));
         self.endpoints_changed();
@@ -277,7 +285,7 @@ impl Daemon {
     }
 
     /// Takes an endpoint of an earlier authority back for this connection, and answers.
-    fn answer_resume(&mut self, at: usize, endpoint: u8, command: String) -> Result<(), OmxdError> {
+    fn answer_resume(&mut self, at: usize, endpoint: u8, command: String, handover: bool) -> Result<(), OmxdError> {
         let id = self.clients.connections[at].id;
         let program = Program::new(self.clients.connections[at].user, self.clients.connections[at].pid);
         let who = self.who(at, endpoint, command);
@@ -293,7 +301,8 @@ impl Daemon {
         self.remember_owner(endpoint, &program);
         self.endpoints_changed();
         let visits = self.pairing.open_again(id, endpoint)?;
-        let counters = self.counters.open(id)?;
+        let counters = self.counters.open(id, handover)?;
+        self.endpoints.finishers.forget(endpoint);
         self.say(at, &Reply::Resumed, &[visits.as_fd(), counters.as_fd()])
     }
 
@@ -340,6 +349,13 @@ impl Daemon {
             self.table.index_or_add_for(mac, user)
         };
         self.added(mac, is_new, index)
+    }
+
+    /// Returns what happened to frames for no open endpoint.
+    fn own_counts(&self) -> Counters {
+        let mut counters = self.authority.counters().clone();
+        self.endpoints.finishers.add_to(&mut counters);
+        counters
     }
 
     fn clear_names(&mut self) -> Reply {
@@ -621,7 +637,7 @@ impl Daemon {
             endpoints: self.endpoints.list(),
             raw: self.clients.raw.as_ref().map(|(_, open)| open.clone()),
             cpu_latency_us_max: self.latency.cpu.us_max(),
-            counters: self.counters.sum(self.authority.counters().values()),
+            counters: self.counters.sum(self.own_counts().values()),
         }
     }
 }

@@ -5,6 +5,7 @@ mod addresses;
 mod authority;
 mod away;
 mod card;
+mod closing;
 mod cpu_latency;
 mod crowd;
 mod data_socket;
