@@ -27,8 +27,8 @@ pub(crate) const INJECT_SIZE: usize = 4096;
 pub(crate) const MESSAGE_LEN_MAX: usize = u32::MAX as usize - 8;
 /// The pieces of memory that one message may be made of.
 pub(crate) const IOV_LIMIT: usize = 8;
-/// The sends, and the receives, that an endpoint promises to hold. It holds more.
-const QUEUE_SIZE: usize = 4096;
+/// The sends, and the receives, that an endpoint promises to hold. It holds more, but for sends to peers that are not connected yet.
+pub(crate) const QUEUE_SIZE: usize = 4096;
 /// The bytes of immediate data beside a message.
 const CQ_DATA_LEN: usize = 4;
 

@@ -6,8 +6,8 @@ use ether::{MacAddr, Time};
 use mxoe::{engine::Counters, matching::Filter};
 
 use crate::{
-    Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, MessageFilter, Request, RequestKind, Segment,
-    SendUntil, Status, StatusCode,
+    Address, CopyEngine, Endpoint, Error, FailureHandler, Handler, HelpHandler, MessageFilter, Request, RequestKind,
+    Segment, SendUntil, Status, StatusCode,
     address::PARTNER_SELF,
     clock,
     core::{Core, INLINE_LEN_MAX, ImmediateSend, Wanted},
@@ -479,6 +479,14 @@ impl Endpoint {
     /// [`Endpoint::set_unexpected_handler`] says.
     pub fn set_failure_handler(&self, handler: Option<FailureHandler>) {
         let before = std::mem::replace(&mut self.lock().handlers.failure, handler);
+        drop(before);
+    }
+
+    /// Calls `handler` from the helper thread when requests are over that the program, which is elsewhere, has not taken: it is to
+    /// [take them](Endpoint::take_completed). With `None`, the initial value, they wait for the program. The handler keeps what it
+    /// owns as [`Endpoint::set_unexpected_handler`] says.
+    pub fn set_help_handler(&self, handler: Option<HelpHandler>) {
+        let before = std::mem::replace(&mut self.lock().handlers.help, handler);
         drop(before);
     }
 

@@ -43,6 +43,9 @@ pub type Handler = Box<dyn FnMut(&Endpoint, Unexpected<'_>) -> Action + Send>;
 /// A program's handler for messages that failed after their completion was taken, or forgotten.
 pub type FailureHandler = Arc<dyn Fn(&Endpoint, StatusCode) + Send + Sync>;
 
+/// A program's handler for what the helper thread finds.
+pub type HelpHandler = Arc<dyn Fn() + Send + Sync>;
+
 /// The handlers of a program, and whether one is running.
 #[derive(Default)]
 pub(crate) struct Handlers {
@@ -50,6 +53,8 @@ pub(crate) struct Handlers {
     pub(crate) unexpected: Option<Handler>,
     /// The handler for failures that no completion shows.
     pub(crate) failure: Option<FailureHandler>,
+    /// The handler for requests that are over while the program is elsewhere.
+    pub(crate) help: Option<HelpHandler>,
     /// The thread that is inside the unexpected handler.
     pub(crate) running: Option<ThreadId>,
 }

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use mxoe::matching::Selector;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{Error, authority::AuthorityCare, clock, shared::Shared};
@@ -146,6 +147,20 @@ impl Care {
         }
     }
 
+    /// Watches the endpoint's descriptors until the next poll. Returns the time until that, which is shorter where there are none left.
+    fn watch_ports(&mut self, shared: &Shared, mut next: Duration) -> Duration {
+        let descriptors = &shared.descriptors;
+        match descriptors.port.try_clone() {
+            Ok(port) => self.ports.push(port),
+            // Out of descriptors: the port is polled again.
+            Err(_) => next = next.min(POLL_INTERVAL_MAX),
+        }
+        for fd in [&descriptors.bulk, &descriptors.others].into_iter().flatten() {
+            self.ports.extend(fd.try_clone().ok());
+        }
+        next
+    }
+
     fn watched(&self) -> impl Iterator<Item = PollFd<'_>> {
         let connection = self
             .authority
@@ -245,6 +260,15 @@ fn attend(care: &mut Care, shared: &Shared) -> Duration {
     core.egress.expect_bulk();
     core.step(Some(now));
     shared.take_port_error();
+    if let Some(handler) = core.handlers.help.clone()
+        && core.store.requests.first_done(Selector::ANY).is_some()
+    {
+        drop(core);
+        handler();
+        // It was no call of the program, which still is elsewhere.
+        shared.helped.stepped_at.store(stepped_at, Ordering::Relaxed);
+        return Duration::ZERO;
+    }
     if core.is_ready() {
         return Duration::ZERO;
     }
@@ -252,15 +276,7 @@ fn attend(care: &mut Care, shared: &Shared) -> Duration {
         if let Some(due) = core.poll_timeout() {
             next = next.min(Duration::from_nanos(due.nanos_since(clock::now())));
         }
-        match shared.descriptors.port.try_clone() {
-            Ok(port) => care.ports.push(port),
-            // Out of descriptors: the port is polled again.
-            Err(_) => next = next.min(POLL_INTERVAL_MAX),
-        }
-        care.ports
-            .extend(shared.descriptors.bulk.as_ref().and_then(|fd| fd.try_clone().ok()));
-        care.ports
-            .extend(shared.descriptors.others.as_ref().and_then(|fd| fd.try_clone().ok()));
+        next = care.watch_ports(shared, next);
     }
     if core.egress.is_blocked() {
         next = next.min(POLL_INTERVAL);

@@ -57,7 +57,7 @@ pub use endpoint::Endpoint;
 pub use environment::{flag, say, verbose};
 pub use error::{Error, StatusCode};
 pub use filter::{Claim, FoundMessage, MessageFilter};
-pub use handler::{Action, FailureHandler, Handler, Unexpected};
+pub use handler::{Action, FailureHandler, Handler, HelpHandler, Unexpected};
 pub use memory::{SEGMENTS_MAX, Segment};
 pub use mxoe::{
     engine::{Counter, Counters},

@@ -144,7 +144,12 @@ impl Shared {
         core.sleepers.wake();
         // Each may own a clone of the endpoint, and would keep it for ever; dropped without the lock for the same reason.
         core.store.has_handler = false;
-        let handlers = (core.handlers.unexpected.take(), core.handlers.failure.take());
+        let handlers = &mut core.handlers;
+        let handlers = (
+            handlers.unexpected.take(),
+            handlers.failure.take(),
+            handlers.help.take(),
+        );
         drop(core);
         drop(handlers);
         self.over.store(true, Ordering::SeqCst);

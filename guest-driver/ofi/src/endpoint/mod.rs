@@ -16,6 +16,7 @@ use crate::{
     address::ADDRESS_LEN,
     address_vector, completion_queue, counter,
     domain::Domain,
+    info::QUEUE_SIZE,
     log::{Level, log},
 };
 
@@ -88,7 +89,9 @@ pub(crate) unsafe extern "C" fn open(
         tx.map_or(0, |attributes| attributes.op_flags),
         rx.map_or(0, |attributes| attributes.op_flags),
     );
-    let state = match State::open(domain.interface(), info.caps, flags) {
+    let size = tx.map_or(0, |attributes| attributes.size);
+    let sends_kept_max = if size == 0 { QUEUE_SIZE } else { size };
+    let state = match State::open(domain.interface(), info.caps, flags, sends_kept_max) {
         Ok(state) => state,
         Err(error) => {
             log(Level::Error, || format!("no endpoint can be opened: {error}"));
@@ -110,7 +113,7 @@ pub(crate) unsafe extern "C" fn open(
             atomic: &raw const ATOMIC_OPS,
             collective: ptr::null(),
         },
-        state: Arc::new(state),
+        state,
     });
     // SAFETY: the caller's promise.
     unsafe { ptr::write(out, Box::into_raw(object).cast()) };

@@ -442,6 +442,17 @@ static void selective(struct end *end) {
     }
 }
 
+/* An endpoint that shares the end's queues and addresses. */
+static struct fid_ep *open_another(struct end *end) {
+    struct fid_ep *ep;
+    FI(fi_endpoint(end->domain, end->info, &ep, NULL));
+    FI(fi_ep_bind(ep, &end->av->fid, 0));
+    FI(fi_ep_bind(ep, &end->tx->fid, FI_TRANSMIT));
+    FI(fi_ep_bind(ep, &end->rx->fid, FI_RECV));
+    FI(fi_enable(ep));
+    return ep;
+}
+
 static void several_endpoints(struct end *end) {
     /* All of them share queues and addresses with the end's own: each message arrives at the endpoint that it was sent to. */
     enum { MORE = 3 };
@@ -450,11 +461,7 @@ static void several_endpoints(struct end *end) {
     char own[64], other[64], contexts[MORE];
     unsigned char got[MORE] = {0};
     for (int i = 0; i < MORE; i++) {
-        FI(fi_endpoint(end->domain, end->info, &eps[i], NULL));
-        FI(fi_ep_bind(eps[i], &end->av->fid, 0));
-        FI(fi_ep_bind(eps[i], &end->tx->fid, FI_TRANSMIT));
-        FI(fi_ep_bind(eps[i], &end->rx->fid, FI_RECV));
-        FI(fi_enable(eps[i]));
+        eps[i] = open_another(end);
         size_t len = sizeof own;
         FI(fi_getname(&eps[i]->fid, own, &len));
         CHECK(write(end->other, own, len) == (ssize_t) len && read(end->other, other, len) == (ssize_t) len, "addresses");
@@ -554,9 +561,8 @@ static void more_than_fits(struct end *end) {
         static unsigned numbers[1 << 16];
         CHECK(limit <= COUNT(numbers), "room for %u", limit);
         long result = 0;
-        /* The first one waits until there is a connection. */
-        AGAIN(end, fi_tsend(end->ep, &numbers[count], sizeof count, NULL, end->peer, 6, &numbers[count]));
-        for (count = 1; count < limit; count++) {
+        /* While there is no connection the queue holds what it is said to hold, and no more. */
+        for (count = 0; count < limit; count++) {
             numbers[count] = count;
             result = fi_tsend(end->ep, &numbers[count], sizeof count, NULL, end->peer, 6, &numbers[count]);
             if (result == -FI_EAGAIN)
@@ -579,6 +585,110 @@ static void more_than_fits(struct end *end) {
             next(end, end->rx);
             CHECK(got == i, "message %u for %u", got, i);
         }
+        step(end);
+    }
+}
+
+enum { FIRST_SENDS = 16 };
+
+/* One way to send, and whether it is told when it is over. */
+static long send_somehow(struct fid_ep *ep, int way, const void *bytes, size_t len, fi_addr_t to, void *context, bool *is_told) {
+    struct iovec halves[2] = {{(void *) bytes, len / 2}, {(char *) bytes + len / 2, len - len / 2}};
+    struct fi_msg_tagged tagged = {.msg_iov = halves, .iov_count = 2, .addr = to, .tag = 5, .context = context};
+    struct fi_msg untagged = {.msg_iov = halves, .iov_count = 2, .addr = to, .context = context};
+    *is_told = true;
+    switch (way) {
+    case 0: return fi_tsend(ep, bytes, len, NULL, to, 5, context);
+    case 1: return fi_tsendv(ep, halves, NULL, 2, to, 5, context);
+    case 2: return fi_tsendmsg(ep, &tagged, FI_COMPLETION);
+    case 3: return fi_tsendmsg(ep, &tagged, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+    case 4: return fi_tsendmsg(ep, &tagged, FI_COMPLETION | FI_MATCH_COMPLETE);
+    case 5: return fi_tsendmsg(ep, &tagged, FI_COMPLETION | FI_INJECT);
+    case 6: return fi_tsenddata(ep, bytes, len, NULL, 1, to, 5, context);
+    case 7: return fi_send(ep, bytes, len, NULL, to, context);
+    case 8: return fi_sendv(ep, halves, NULL, 2, to, context);
+    case 9: return fi_sendmsg(ep, &untagged, FI_COMPLETION);
+    case 10: return fi_sendmsg(ep, &untagged, FI_COMPLETION | FI_INJECT);
+    case 11: return fi_senddata(ep, bytes, len, NULL, 1, to, context);
+    }
+    *is_told = false;
+    switch (way) {
+    case 12: return fi_tinject(ep, bytes, len, to, 5);
+    case 13: return fi_tinjectdata(ep, bytes, len, 1, to, 5);
+    case 14: return fi_inject(ep, bytes, len, to);
+    case 15: return fi_injectdata(ep, bytes, len, 1, to);
+    }
+    return -FI_EINVAL;
+}
+
+/* The first send of an endpoint to its peer is taken, and so are those behind it; the endpoint may be closed at once. */
+static void first_sends(struct end *end) {
+    for (int way = 0; way < FIRST_SENDS; way++) {
+        bool is_injected = way == 5 || way == 10 || way >= 12, is_tagged = way < 7 || way == 12 || way == 13;
+        for (size_t i = 0; i < COUNT(SIZES) && (!is_injected || SIZES[i] <= end->info->tx_attr->inject_size); i += 3) {
+            size_t len = SIZES[i];
+            unsigned char *bytes = bytes_of(len, (unsigned) way), contexts[4];
+            if (end->rank == 0) {
+                struct fid_ep *ep = open_another(end);
+                bool is_told;
+                for (int turn = 0; turn < 4; turn++)
+                    CHECK(send_somehow(ep, way, bytes, len, end->peer, &contexts[turn], &is_told) == 0, "way %d, %zu bytes", way, len);
+                if (is_injected)
+                    memset(bytes, 0xee, len);
+                for (int turn = 0; turn < 4 && is_told; turn++) {
+                    unsigned char *context = next(end, end->tx).op_context;
+                    CHECK(context >= contexts && context < contexts + 4, "another context");
+                }
+                FI(fi_close(&ep->fid));
+            } else {
+                for (int turn = 0; turn < 4; turn++) {
+                    unsigned char *got = calloc(1, len + 1);
+                    if (is_tagged)
+                        FI(fi_trecv(end->ep, got, len, NULL, FI_ADDR_UNSPEC, 5, 0, NULL));
+                    else
+                        FI(fi_recv(end->ep, got, len, NULL, FI_ADDR_UNSPEC, NULL));
+                    CHECK(next(end, end->rx).len == len, "way %d, %zu bytes", way, len);
+                    check_bytes(got, len, (unsigned) way);
+                    free(got);
+                }
+            }
+            free(bytes);
+        }
+    }
+}
+
+/* Messages that wait for a connection arrive in the order of their sends, before those that were sent when it was there. */
+static void first_sends_in_order(struct end *end) {
+    enum { MESSAGES = 300 };
+    static unsigned numbers[MESSAGES][20000];
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        size_t len = i % 7 == 3 ? sizeof numbers[i] : i % 5 == 2 ? 4000 : sizeof i;
+        if (end->rank == 0) {
+            numbers[i][0] = i;
+            if (len <= end->info->tx_attr->inject_size && i % 2) {
+                FI(fi_tinject(end->ep, numbers[i], len, end->peer, 5));
+                numbers[i][0] = ~0u;
+            } else {
+                FI(fi_tsend(end->ep, numbers[i], len, NULL, end->peer, 5, NULL));
+            }
+        } else {
+            FI(fi_trecv(end->ep, numbers[i], len, NULL, end->peer, 5, 0, NULL));
+            CHECK(next(end, end->rx).len == len && numbers[i][0] == i, "message %u for %u", numbers[i][0], i);
+        }
+    }
+    step(end);
+}
+
+/* A message that was taken before there was a connection arrives, though the sender does not call again for long. */
+static void first_send_of_a_busy_program(struct end *end) {
+    unsigned char byte = 7, got = 0;
+    if (end->rank == 0) {
+        FI(fi_tinject(end->ep, &byte, 1, end->peer, 5));
+        step(end);
+    } else {
+        FI(fi_trecv(end->ep, &got, 1, NULL, end->peer, 5, 0, NULL));
+        next(end, end->rx);
+        CHECK(got == byte, "the byte");
         step(end);
     }
 }
@@ -721,6 +831,9 @@ static const struct {
     {"one_queue_for_both", one_queue_for_both, {0}},
     {"injected_with_completion", injected_with_completion, {0}},
     {"more_than_fits", more_than_fits, {0}},
+    {"first_sends", first_sends, {0}},
+    {"first_sends_in_order", first_sends_in_order, {0}},
+    {"first_send_of_a_busy_program", first_send_of_a_busy_program, {0}},
     {"counters", counters, {0}},
     {"waiting", waiting, {0}},
     {"threads", threads, {0}},

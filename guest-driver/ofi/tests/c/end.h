@@ -69,6 +69,8 @@ struct wishes {
     /* Flags of the binding of both queues. */
     uint64_t bind_flags;
     enum fi_cq_format format;
+    /* The sends that the endpoint is to hold. */
+    size_t tx_size;
 };
 
 static inline double now_s(void) {
@@ -111,6 +113,7 @@ static inline void open_end(struct end *end, int other, int rank, struct wishes 
     struct fi_info *wanted = hints();
     wanted->caps |= wishes.caps;
     wanted->tx_attr->op_flags = wishes.tx_flags;
+    wanted->tx_attr->size = wishes.tx_size;
     FI(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, wanted, &end->info));
     fi_freeinfo(wanted);
     FI(fi_fabric(end->info->fabric_attr, &end->fabric, NULL));

@@ -1,4 +1,4 @@
-/* Peers that cannot be reached: each send ends with an error of libfabric, in time. unreachable INTERFACE gone|absent|silent */
+/* Peers that cannot be reached: each send ends with an error of libfabric, in time. unreachable INTERFACE gone|absent|silent|many */
 
 #include "end.h"
 
@@ -32,25 +32,59 @@ static long failure(struct end *end, fi_addr_t to) {
     }
 }
 
-/* Sends to the address of this endpoint with another byte in one place. */
-static long failure_at(struct end *end, size_t place, unsigned char byte) {
+/* Inserts the address of this endpoint with another byte in one place. */
+static fi_addr_t address_at(struct end *end, size_t place, unsigned char byte) {
     unsigned char address[16];
     size_t len = sizeof address;
     fi_addr_t to;
     FI(fi_getname(&end->ep->fid, address, &len));
     address[place] ^= byte;
     CHECK(fi_av_insert(end->av, address, 1, &to, 0, NULL) == 1, "the address");
-    return failure(end, to);
+    return to;
+}
+
+static long failure_at(struct end *end, size_t place, unsigned char byte) {
+    return failure(end, address_at(end, place, byte));
+}
+
+/* As many sends are kept as the queue is said to hold. Each ends once, with an error, and those to others arrive meanwhile. */
+static void many(struct end *end) {
+    enum { SIZE = 8 };
+    fi_addr_t silent = address_at(end, 5, 1);
+    char byte = 3, got = 0, contexts[SIZE], own;
+    for (int i = 0; i < SIZE; i++)
+        FI(fi_tsend(end->ep, &byte, 1, NULL, silent, 1, &contexts[i]));
+    CHECK(fi_tsend(end->ep, &byte, 1, NULL, silent, 1, NULL) == -FI_EAGAIN, "there is room for more than was asked for");
+    CHECK(fi_tinject(end->ep, &byte, 1, silent, 1) == -FI_EAGAIN, "there is room for more than was asked for");
+    FI(fi_trecv(end->ep, &got, 1, NULL, FI_ADDR_UNSPEC, 9, 0, &own));
+    AGAIN(end, fi_tinject(end->ep, &byte, 1, end->own, 9));
+    CHECK(next(end, end->rx).op_context == &own && got == byte, "a message to a peer that is there");
+    for (int i = 0; i < SIZE; i++) {
+        struct fi_cq_err_entry error = next_error(end, end->tx);
+        CHECK(error.op_context == &contexts[i] && error.err == FI_EHOSTUNREACH, "error %d of send %d", error.err, i);
+    }
+    nothing(end, end->tx);
+    /* Kept sends that the program cannot be told of leave the error to the next call. */
+    double until = now_s() + LIMIT_S;
+    long result;
+    while ((result = fi_tinject(end->ep, &byte, 1, silent, 1)) == 0 || result == -FI_EAGAIN) {
+        progress(end);
+        CHECK(now_s() < until, "no error in time");
+    }
+    CHECK(result == -FI_EHOSTUNREACH, "%s", fi_strerror((int) -result));
 }
 
 int main(int count, char **arguments) {
-    CHECK(count == 3, "usage: unreachable INTERFACE gone|absent|silent");
+    CHECK(count == 3, "usage: unreachable INTERFACE gone|absent|silent|many");
     setenv("OMX_IFACES", arguments[1], 1);
     static struct end end;
     if (strcmp(arguments[2], "gone") != 0) {
-        open_end(&end, -1, 0, (struct wishes){0});
+        bool are_many = strcmp(arguments[2], "many") == 0;
+        open_end(&end, -1, 0, (struct wishes){.tx_size = are_many ? 8 : 0});
         long result;
-        if (strcmp(arguments[2], "absent") == 0) {
+        if (are_many) {
+            many(&end);
+        } else if (strcmp(arguments[2], "absent") == 0) {
             /* An endpoint of this host that is not open. */
             result = failure_at(&end, 6, 30);
             CHECK(result == -FI_ECONNRESET, "%s", fi_strerror((int) -result));

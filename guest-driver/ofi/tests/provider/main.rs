@@ -140,6 +140,11 @@ fn m_om9_peers_that_are_gone_are_told_by_an_error_and_a_sentence() {
                 "{absent}"
             );
             succeeds(kit.command(&unreachable).args([&veth.a, "gone"]));
+            succeeds(
+                kit.command(&unreachable)
+                    .args([&veth.a, "many"])
+                    .env("OMX_RESENDS_MAX", "2"),
+            );
             // No host has the address. The user is told long before the resends, half a second apart, are used up.
             let silent = succeeds(
                 kit.command(&unreachable)

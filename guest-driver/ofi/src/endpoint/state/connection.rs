@@ -1,4 +1,5 @@
 //! The connections of an endpoint to the peers of its address vector: begun with the first message, and asked for anew when they failed.
+//! Sends [are kept](super::kept) meanwhile.
 
 use std::{
     ffi::c_int,
@@ -28,25 +29,27 @@ pub(super) enum Connection {
         since: Instant,
         is_told: bool,
     },
+    /// There is one, and sends that were kept go before others.
+    Answered(Address),
     Made(Address),
     /// The program has not heard of this error number.
     Failed(c_int),
 }
 
 impl State {
-    /// Returns the address of a peer that is connected. Otherwise the connection is begun or goes on, and the program is
-    /// to try again (`FI_EAGAIN`), or hears why it failed.
+    /// Returns the address of a peer to which sends can go. `None`: they are kept, because the connection is being made, or
+    /// because others are kept that go first. Otherwise the program hears why there is no connection.
     #[inline]
-    pub(super) fn peer(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Address, c_int> {
+    pub(super) fn peer(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Option<Address>, c_int> {
         guarded.notice_changes();
         match guarded.connections.get(number as usize) {
-            Some(Connection::Made(address)) => Ok(*address),
+            Some(Connection::Made(address)) => Ok(Some(*address)),
             _ => self.connect(guarded, number),
         }
     }
 
     /// Connects to a peer, or says how that goes.
-    fn connect(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Address, c_int> {
+    fn connect(&self, guarded: &mut Guarded, number: FiAddr) -> Result<Option<Address>, c_int> {
         let Some(vector) = &guarded.bindings.peers else {
             return Err(FI_ENOAV);
         };
@@ -73,24 +76,48 @@ impl State {
             // A connection to the endpoint itself is there already.
             self.take_completions(guarded);
         }
-        match &mut guarded.connections[at] {
-            Connection::Made(address) => Ok(*address),
+        match guarded.connections[at] {
+            Connection::Made(address) => Ok(Some(address)),
             Connection::Failed(err) => {
-                let err = *err;
                 guarded.connections[at] = Connection::None;
                 Err(err)
             }
-            Connection::Asked { since, is_told } => {
-                if !*is_told && since.elapsed() >= SILENCE_TOLD {
-                    *is_told = true;
-                    let advice = meaning(StatusCode::Unreachable).1.unwrap_or_default();
-                    log(Level::Error, || {
-                        format!("{wanted} has not answered for {} s; {advice}", SILENCE_TOLD.as_secs())
-                    });
-                }
-                Err(FI_EAGAIN)
-            }
+            Connection::Asked { .. } | Connection::Answered(_) => Ok(None),
             Connection::None => Err(FI_EAGAIN),
+        }
+    }
+
+    /// Returns the time until the user is to be told that a peer is silent.
+    pub(super) fn time_until_told(guarded: &Guarded) -> Option<Duration> {
+        let waiting = guarded
+            .kept
+            .peers()
+            .filter_map(|number| match guarded.connections.get(number as usize)? {
+                Connection::Asked { since, is_told: false } => Some(SILENCE_TOLD.saturating_sub(since.elapsed())),
+                _ => None,
+            });
+        waiting.min()
+    }
+
+    /// Tells the user of a peer that has not answered for long, once.
+    pub(super) fn tell_silence(guarded: &mut Guarded, number: FiAddr) {
+        let Some(Connection::Asked { since, is_told }) = guarded.connections.get_mut(number as usize) else {
+            return;
+        };
+        if *is_told || since.elapsed() < SILENCE_TOLD {
+            return;
+        }
+        *is_told = true;
+        let wanted = guarded
+            .bindings
+            .peers
+            .as_ref()
+            .and_then(|peers| peers.peers().get(number));
+        if let Some(wanted) = wanted {
+            let advice = meaning(StatusCode::Unreachable).1.unwrap_or_default();
+            log(Level::Error, || {
+                format!("{wanted} has not answered for {} s; {advice}", SILENCE_TOLD.as_secs())
+            });
         }
     }
 
@@ -109,7 +136,7 @@ impl State {
             return;
         };
         *connection = match status.address.filter(|_| status.code == StatusCode::Success) {
-            Some(address) if address.session() == wanted.session => Connection::Made(address),
+            Some(address) if address.session() == wanted.session => Connection::Answered(address),
             Some(_) => {
                 log(Level::Error, || {
                     format!("{wanted}: the process that had this address has ended")

@@ -5,6 +5,7 @@
 
 mod connection;
 mod errors;
+mod kept;
 mod operation;
 mod receive;
 mod statistics;
@@ -18,7 +19,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use omx::{Address, Claim, EndpointOptions, Error, Request, SourceKey, Status, StatusCode};
@@ -27,6 +28,7 @@ use slab::Slab;
 use self::{
     connection::Connection,
     errors::meaning,
+    kept::Kept,
     operation::{Kind, Operation, PREFIX_LEN, Sent},
     statistics::Statistics,
 };
@@ -91,6 +93,8 @@ pub(super) struct Guarded {
     /// The numbers of operations that are over.
     spare: Vec<usize>,
     connections: Vec<Connection>,
+    /// The sends that wait for connections.
+    kept: Kept,
     /// The changes of the address vector that connections and sources know of.
     changes_known: u64,
     /// The numbers of peers that messages came from, in places that several peers may share.
@@ -125,11 +129,16 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Opens an endpoint on an interface.
+    /// Opens an endpoint on an interface, which keeps up to `sends_kept_max` sends until their peers are connected.
     ///
     /// # Errors
     /// Those of [`omx::Endpoint::open`].
-    pub(super) fn open(interface: Option<&str>, caps: u64, flags: (u64, u64)) -> Result<Self, Error> {
+    pub(super) fn open(
+        interface: Option<&str>,
+        caps: u64,
+        flags: (u64, u64),
+        sends_kept_max: usize,
+    ) -> Result<Arc<Self>, Error> {
         let options = EndpointOptions {
             interface: interface.map(str::to_owned),
             key: KEY,
@@ -152,7 +161,7 @@ impl State {
         log(Level::Info, || {
             format!("opened endpoint {} of {}", own.endpoint(), own.mac())
         });
-        Ok(Self {
+        let state = Arc::new(Self {
             omx,
             is_directed: caps & FI_DIRECTED_RECV != 0,
             tells_source: caps & FI_SOURCE != 0,
@@ -165,6 +174,7 @@ impl State {
                 operations: Slab::new(),
                 spare: Vec::new(),
                 connections: Vec::new(),
+                kept: Kept::new(sends_kept_max),
                 changes_known: 0,
                 sources: [None; SOURCES],
                 claims: HashMap::new(),
@@ -174,7 +184,15 @@ impl State {
                 told: HashSet::new(),
                 statistics: Statistics::default(),
             }),
-        })
+        });
+        // A send that was kept goes out while the program computes. The endpoint's handler must not keep it.
+        let served = Arc::downgrade(&state);
+        state.omx.set_help_handler(Some(Arc::new(move || {
+            if let Some(state) = served.upgrade() {
+                state.take_completions(&mut state.lock());
+            }
+        })));
+        Ok(state)
     }
 
     #[inline]
@@ -201,6 +219,9 @@ impl State {
             self.over(guarded, &status);
         }
         guarded.taken = taken;
+        if !guarded.kept.is_empty() {
+            self.post_kept(guarded);
+        }
     }
 
     /// Makes the completion of a request that is over. Its context is the number of its operation.
@@ -383,9 +404,29 @@ impl State {
         0
     }
 
+    /// Waits until no send is kept. False: there still are some at that time.
+    fn post_all_kept(&self, until: Instant) -> bool {
+        loop {
+            let wakes = self.wakes();
+            let mut guarded = self.lock();
+            self.take_completions(&mut guarded);
+            if guarded.kept.is_empty() {
+                return true;
+            }
+            drop(guarded);
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            self.wait(wakes, Some(left));
+        }
+    }
+
     /// Closes the endpoint. What was sent is delivered first, as long as peers answer.
     pub(super) fn close(self: &Arc<Self>) {
-        if !matches!(self.omx.wait_delivered(LINGER), Ok(true)) {
+        let until = Instant::now() + LINGER;
+        let left = || until.saturating_duration_since(Instant::now());
+        if !self.post_all_kept(until) || !matches!(self.omx.wait_delivered(left()), Ok(true)) {
             log(Level::Warn, || "closed before everything was acknowledged".to_owned());
         }
         let mut guarded = self.lock();
@@ -421,6 +462,12 @@ impl Progress for State {
     }
 
     fn wait(&self, wakes: u64, limit: Option<Duration>) {
+        let guarded = self.lock();
+        let limit = match Self::time_until_told(&guarded) {
+            Some(told) => Some(limit.map_or(told, |limit| limit.min(told))),
+            None => limit,
+        };
+        drop(guarded);
         // An error is told by the next call.
         let _ = self.omx.wait_for_completion(wakes, limit);
     }

@@ -6,6 +6,7 @@ use omx::{Address, Error, Segment, SendUntil};
 
 use super::{
     Guarded, State, UNTAGGED, error_number,
+    kept::Posting,
     operation::{Kind, Operation, PREFIX_LEN, Prefix, SMALL_LEN_MAX, Sent},
 };
 use crate::{
@@ -62,6 +63,16 @@ impl<'a> Message<'a> {
             ..Self::new(pieces, to, ptr::null_mut())
         }
     }
+
+    /// Returns when the message is over, by the flags that count.
+    const fn until(&self, flags: u64) -> SendUntil {
+        match flags {
+            _ if self.is_injected => SendUntil::Buffered,
+            flags if flags & FI_MATCH_COMPLETE != 0 => SendUntil::Matched,
+            flags if flags & FI_DELIVERY_COMPLETE != 0 => SendUntil::Acknowledged,
+            _ => SendUntil::Buffered,
+        }
+    }
 }
 
 impl State {
@@ -114,6 +125,9 @@ impl State {
         copies: bool,
     ) -> Result<(), i32> {
         let to = self.peer(guarded, message.to)?;
+        if to.is_none() && !guarded.kept.has_room() {
+            return Err(FI_EAGAIN);
+        }
         let Some(binding) = &guarded.bindings.transmit_queue else {
             return Err(FI_ENOCQ);
         };
@@ -126,78 +140,102 @@ impl State {
             flags: FI_SEND | if message.tag.is_some() { FI_TAGGED } else { FI_MSG },
             is_visible: !message.is_injected && (!binding.is_selective || flags & FI_COMPLETION != 0),
         };
-        let until = match flags {
-            _ if message.is_injected => SendUntil::Buffered,
-            flags if flags & FI_MATCH_COMPLETE != 0 => SendUntil::Matched,
-            flags if flags & FI_DELIVERY_COMPLETE != 0 => SendUntil::Acknowledged,
-            _ => SendUntil::Buffered,
-        };
+        let until = message.until(flags);
         let match_info = message.tag.map_or(UNTAGGED, |tag| tag & TAG_MASK);
         let prefix = Prefix::new(message.data);
-        if PREFIX_LEN + len > SMALL_LEN_MAX {
-            return self.post_operation_of_send(guarded, sent, (to, match_info, until), len, |operation| {
-                operation.set_prefix(prefix);
-                operation.pieces.extend(message.pieces.iter().map(segment));
-                if copies {
-                    // SAFETY: the caller's promise: the pieces can be read now.
-                    unsafe { operation.keep() };
-                }
-                operation.scratch(0)
-            });
-        }
         let mut small = [0; SMALL_LEN_MAX];
-        // SAFETY: as above.
-        let small = unsafe { assemble(&mut small, prefix, message.pieces) };
-        if until == SendUntil::Buffered
-            && self
-                .omx
-                .send_immediately(small, to, match_info)
-                .map_err(|error| error_number(&error))?
-        {
-            guarded.statistics.sent(len);
-            self.complete_send(guarded, &sent, None);
-            return Ok(());
+        let is_small = PREFIX_LEN + len <= SMALL_LEN_MAX;
+        if is_small {
+            // SAFETY: the caller's promise.
+            let small = unsafe { assemble(&mut small, prefix, message.pieces) };
+            if let Some(to) = to
+                && until == SendUntil::Buffered
+                && self
+                    .omx
+                    .send_immediately(small, to, match_info)
+                    .map_err(|error| error_number(&error))?
+            {
+                guarded.statistics.sent(len);
+                self.complete_send(guarded, &sent, None);
+                return Ok(());
+            }
         }
-        self.post_operation_of_send(guarded, sent, (to, match_info, until), len, |operation| {
-            operation.set_small(small);
-            operation.scratch(len)
-        })
+        let (number, operation) = guarded.operation_of_send(&sent);
+        if is_small {
+            operation.set_small(&small[..PREFIX_LEN + len]);
+        } else {
+            operation.set_prefix(prefix);
+            operation.pieces.extend(message.pieces.iter().map(segment));
+            if copies {
+                // SAFETY: the caller's promise: the pieces can be read now.
+                unsafe { operation.keep() };
+            }
+        }
+        let posting = Posting {
+            number,
+            small_len: if is_small { len } else { 0 },
+            match_info,
+            until,
+            len,
+        };
+        self.hand_over_or_keep(guarded, posting, (message.to, to))
     }
 
-    /// Posts a send whose operation `fill` fills in; it returns the operation's own memory, which is sent first.
-    fn post_operation_of_send(
+    /// Hands the message of an operation to the library, or keeps it until the peer of this number has an address. The operation is
+    /// over if that fails.
+    fn hand_over_or_keep(
         &self,
         guarded: &mut Guarded,
-        sent: Sent,
-        (to, match_info, until): (Address, u64, SendUntil),
-        len: usize,
-        fill: impl FnOnce(&mut Operation) -> Segment,
+        posting: Posting,
+        (peer, to): (FiAddr, Option<Address>),
     ) -> Result<(), i32> {
-        let (number, operation) = guarded.operation();
+        let Some(to) = to else {
+            guarded.kept.push(peer, posting);
+            // The answer may be here.
+            self.take_completions(guarded);
+            return Ok(());
+        };
+        let posted = self.hand_over(guarded, &posting, to);
+        if posted.is_err() {
+            guarded.release(posting.number);
+        }
+        posted
+    }
+
+    /// Hands the message of an operation to the library.
+    pub(super) fn hand_over(&self, guarded: &mut Guarded, posting: &Posting, to: Address) -> Result<(), i32> {
+        let operation = &mut guarded.operations[posting.number];
+        let mut list = [operation.scratch(posting.small_len); IOV_LIMIT + 1];
+        list[1..=operation.pieces.len()].copy_from_slice(&operation.pieces);
+        let list = &list[..=operation.pieces.len()];
+        let context = posting.number as u64;
+        // SAFETY: the memory is the operation's own, which stays until the request is over, or the program's, as it
+        // promises with every send.
+        let posted = unsafe {
+            self.omx
+                .isend_until(list, to, posting.match_info, context, posting.until)
+        };
+        match posted {
+            Ok(request) => {
+                operation.request = Some(request);
+                guarded.statistics.sent(posting.len);
+                Ok(())
+            }
+            Err(Error::NoResources) => Err(FI_EAGAIN),
+            Err(error) => Err(error_number(&error)),
+        }
+    }
+}
+
+impl Guarded {
+    /// Returns an operation that sends, to be filled in, and its number.
+    fn operation_of_send(&mut self, sent: &Sent) -> (usize, &mut Operation) {
+        let (number, operation) = self.operation();
         operation.kind = Kind::Send;
         operation.context = sent.context;
         operation.flags = sent.flags;
         operation.is_visible = sent.is_visible;
-        let mut list = [fill(operation); IOV_LIMIT + 1];
-        list[1..=operation.pieces.len()].copy_from_slice(&operation.pieces);
-        let list = &list[..=operation.pieces.len()];
-        // SAFETY: the memory is the operation's own, which stays until the request is over, or the program's, as the
-        // caller promises.
-        let posted = unsafe { self.omx.isend_until(list, to, match_info, number as u64, until) };
-        match posted {
-            Ok(request) => {
-                operation.request = Some(request);
-                guarded.statistics.sent(len);
-                Ok(())
-            }
-            Err(error) => {
-                guarded.release(number);
-                Err(match error {
-                    Error::NoResources => FI_EAGAIN,
-                    error => error_number(&error),
-                })
-            }
-        }
+        (number, operation)
     }
 }
 
