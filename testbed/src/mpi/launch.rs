@@ -76,7 +76,7 @@ impl Mpi {
                 ("OMPI_MCA_pml", "cm"),
                 ("OMPI_MCA_mtl", "ofi"),
                 ("OMPI_MCA_mtl_ofi_provider_include", "mx"),
-                ("OMPI_MCA_osc", "pt2pt"),
+                ("OMPI_MCA_osc", "pt2pt,sm"),
                 ("OMPI_MCA_mpi_yield_when_idle", "1"),
             ],
             (Self::Open, Transport::Tcp | Transport::Esp) => &[

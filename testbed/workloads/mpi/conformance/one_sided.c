@@ -1,5 +1,5 @@
 // Checks of one-sided communication with the three kinds of synchronization: fences, locks, and post-start-complete-wait.
-// Where the MPI cannot create a window over the transport, each of them is skipped.
+// Where the MPI cannot create a window over the transport, each of them is skipped. Memory that the ranks of a host share needs none.
 #include "conformance.h"
 
 #include <stdlib.h>
@@ -283,4 +283,37 @@ void check_pscw(void) {
     }
     free_bytes(memory, LENGTH);
     free_bytes(out, LENGTH);
+}
+
+// The ranks of each host share memory: each writes a part of it, and reads that of its neighbour without a call of MPI.
+void check_shared_window(void) {
+    enum { LENGTH = 6000 };
+    MPI_Comm host;
+    MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
+    MPI_Comm_set_errhandler(host, MPI_ERRORS_RETURN);
+    int own, count, unit, class = MPI_SUCCESS;
+    MPI_Comm_rank(host, &own);
+    MPI_Comm_size(host, &count);
+    unsigned char *memory = NULL, *other = NULL;
+    MPI_Win window;
+    step("MPI_Win_allocate_shared");
+    int error = MPI_Win_allocate_shared(LENGTH, 1, MPI_INFO_NULL, host, &memory, &window);
+    if (error == MPI_SUCCESS) {
+        MPI_Aint bytes;
+        MPI_Win_lock_all(MPI_MODE_NOCHECK, window);
+        fill(memory, LENGTH, seed_of(own, count));
+        MPI_Win_sync(window);
+        step("barrier after each rank wrote");
+        MPI_Barrier(host);
+        MPI_Win_sync(window);
+        MPI_Win_shared_query(window, (own + 1) % count, &bytes, &unit, &other);
+        EXPECT(bytes == LENGTH, "MPI_Win_shared_query: %ld bytes", (long)bytes);
+        expect_filled(other, LENGTH, seed_of((own + 1) % count, count), "the neighbour's memory");
+        MPI_Win_unlock_all(window);
+        MPI_Win_free(&window);
+    } else {
+        MPI_Error_class(error, &class);
+        fail("MPI_Win_allocate_shared fails with error class %d", class);
+    }
+    MPI_Comm_free(&host);
 }
