@@ -13,6 +13,8 @@ pub enum LeftOut {
     Down,
     /// Its frames are too short for any sizes on the wire.
     MtuTooSmall {
+        /// Its MTU, in bytes.
+        mtu: usize,
         /// The MTU that would do, in bytes.
         mtu_min: usize,
     },
@@ -22,7 +24,7 @@ impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Down => f.write_str("it is down"),
-            Self::MtuTooSmall { mtu_min } => write!(f, "its MTU is below {mtu_min}"),
+            Self::MtuTooSmall { mtu, mtu_min } => write!(f, "its MTU of {mtu} is below {mtu_min}"),
         }
     }
 }
@@ -84,7 +86,10 @@ fn left_out(interface: &Interface) -> Option<LeftOut> {
     if !interface.up {
         Some(LeftOut::Down)
     } else if interface.mtu < mtu_min {
-        Some(LeftOut::MtuTooSmall { mtu_min })
+        Some(LeftOut::MtuTooSmall {
+            mtu: interface.mtu,
+            mtu_min,
+        })
     } else {
         None
     }
@@ -122,7 +127,10 @@ mod tests {
                 let expected = if *name == first.a {
                     Some(LeftOut::Down)
                 } else if *name == second.b {
-                    Some(LeftOut::MtuTooSmall { mtu_min: 1486 })
+                    Some(LeftOut::MtuTooSmall {
+                        mtu: 1485,
+                        mtu_min: 1486,
+                    })
                 } else {
                     None
                 };

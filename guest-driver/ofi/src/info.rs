@@ -185,16 +185,15 @@ unsafe fn describe(
             .and_then(|domain| text(domain.name))
     };
     let board = match wanted {
-        Some(name) => Board::named(name),
-        None => Board::first(),
-    }
-    .map_err(|error| Refusal::Interface(error.to_string()))?;
+        Some(name) => Board::named(name).map_err(|error| Refusal::Name(error.to_string())),
+        None => Board::first().map_err(|error| Refusal::Interface(error.to_string())),
+    }?;
     let own = PeerAddress {
         mac: board.interface().mac,
         endpoint: ENDPOINT_ANY,
         session: 0,
     };
-    let named = resolve(&board, node, service)?;
+    let named = resolve(&board, node, service).map_err(Refusal::Name)?;
     let (source, destination) = if flags & FI_GETINFO_SOURCE != 0 {
         (named.unwrap_or(own), None)
     } else {
@@ -211,8 +210,8 @@ unsafe fn describe(
     Ok(info)
 }
 
-/// Finds the interface that a program names: by its hardware address, or by the name of a peer. The service is the
-/// number of an endpoint.
+/// Finds the interface that a program names: by its hardware address, or by the name of a host or of one of its boards. The
+/// service is the number of an endpoint.
 fn resolve(board: &Board, node: Option<&str>, service: Option<&str>) -> Result<Option<PeerAddress>, Reason> {
     let Some(node) = node else { return Ok(None) };
     let node = node.strip_prefix("fi_mx://").unwrap_or(node);
@@ -222,12 +221,17 @@ fn resolve(board: &Board, node: Option<&str>, service: Option<&str>) -> Result<O
     };
     let mac = match node.parse() {
         Ok(mac) => mac,
-        Err(_) => board.find_peer(node).map_err(|error| format!("{node}: {error}"))?,
+        Err(_) => board.find_host(node).map_err(|error| format!("{node}: {error}"))?,
     };
     let endpoint = match endpoint {
         Some(number) => number
             .parse()
-            .map_err(|_| format!("{number} is no number of an endpoint"))?,
+            .ok()
+            .filter(|number| *number < ENDPOINTS)
+            .ok_or_else(|| {
+                let last = ENDPOINTS - 1;
+                format!("{number} is no number of an endpoint: they are 0 to {last}")
+            })?,
         None => ENDPOINT_ANY,
     };
     Ok(Some(PeerAddress {
@@ -265,8 +269,8 @@ fn none_or(wish: u32, supported: u32, what: &str) -> Result<(), Reason> {
 
 /// The completion queues and the counters that a domain promises.
 const COUNT: usize = 1 << 16;
-/// The endpoints of an interface of one host.
-const ENDPOINTS: usize = 255;
+/// The endpoints of an interface of one host, as `omxd` serves them.
+const ENDPOINTS: u8 = 32;
 
 /// Allocates a block that libfabric will free.
 fn block<T>() -> *mut T {
@@ -385,7 +389,7 @@ impl Support {
         at_most(wish.max_err_data, 0, "error data")?;
         at_most(wish.cntr_cnt, if self.has_counters { COUNT } else { 0 }, "counters")?;
         at_most(wish.cq_cnt, COUNT, "completion queues")?;
-        at_most(wish.ep_cnt, ENDPOINTS, "endpoints")?;
+        at_most(wish.ep_cnt, ENDPOINTS.into(), "endpoints")?;
         at_most(wish.max_ep_tx_ctx, 1, "transmit contexts")?;
         at_most(wish.max_ep_rx_ctx, 1, "receive contexts")?;
         at_most(wish.max_ep_stx_ctx, 0, "shared transmit contexts")?;
@@ -496,9 +500,9 @@ impl Support {
         attributes.mr_key_size = 8;
         attributes.cq_data_size = self.cq_data_len;
         attributes.cq_cnt = COUNT;
-        attributes.ep_cnt = ENDPOINTS;
-        attributes.tx_ctx_cnt = ENDPOINTS;
-        attributes.rx_ctx_cnt = ENDPOINTS;
+        attributes.ep_cnt = ENDPOINTS.into();
+        attributes.tx_ctx_cnt = ENDPOINTS.into();
+        attributes.rx_ctx_cnt = ENDPOINTS.into();
         attributes.max_ep_tx_ctx = 1;
         attributes.max_ep_rx_ctx = 1;
         attributes.cntr_cnt = if self.has_counters { COUNT } else { 0 };

@@ -19,6 +19,8 @@ pub(crate) enum Refusal {
     Utility,
     /// The program wants what the provider does not have.
     Wish(Reason),
+    /// The program names an interface or a host that there is not. Programs try names.
+    Name(Reason),
     /// The interface cannot be used.
     Interface(Reason),
 }
@@ -43,6 +45,7 @@ impl Refusal {
                 log(Level::Info, || reason.clone());
                 *last_refused() = Some(reason);
             }
+            Self::Name(reason) => log(Level::Warn, || format!("nothing to provide: {reason}")),
             Self::Interface(reason) => {
                 let is_expected = env::var_os("OMX_IFACES").is_some() || is_asked_for();
                 let level = if is_expected && !TOLD.swap(true, Ordering::Relaxed) {

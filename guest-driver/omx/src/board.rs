@@ -75,13 +75,17 @@ impl Board {
     /// Finds the first board that is switched on.
     ///
     /// # Errors
-    /// [`Error::BoardNotFound`].
+    /// [`Error::BoardNotFound`]; [`Error::BoardUnusable`] if there are interfaces, but none that can be used now.
     pub fn first() -> Result<Self, Error> {
-        let up = |board: &Self| board.interface().up;
-        Self::all()?
-            .into_iter()
-            .find(up)
-            .ok_or_else(|| not_found("that is switched on and has the MTU"))
+        let mut boards = Self::numbered()?;
+        let usable = |board: &Self| board.left_out().is_none() && board.interface().up;
+        match boards.iter().position(usable) {
+            Some(at) => Ok(boards.swap_remove(at)),
+            None if boards.is_empty() => Err(not_found("of an Ethernet interface")),
+            None => Err(Error::BoardUnusable {
+                sentence: unusable(&boards),
+            }),
+        }
     }
 
     /// Finds the board with this number, also while its interface is switched off.
@@ -192,6 +196,45 @@ impl Board {
         let index = table.find(name).ok_or(Error::NameNotFound)?;
         table.mac(index).ok_or(Error::NameNotFound)
     }
+
+    /// Finds the address of a host: of the peer with this name, or of the host's board with the lowest number, if the name is
+    /// without one.
+    ///
+    /// # Errors
+    /// As [`Board::find_peer`].
+    pub fn find_host(&self, name: &str) -> Result<MacAddr, Error> {
+        let (_, peers) = self.status()?;
+        host(&peers, name).ok_or(Error::NameNotFound)
+    }
+}
+
+/// Finds the peer with this name, or the host's board with the lowest number.
+fn host(peers: &[BoardPeer], name: &str) -> Option<MacAddr> {
+    let rank = |peer: &BoardPeer| {
+        let (host, number) = match peer.name.as_deref()?.strip_prefix(name)? {
+            "" => return Some(0),
+            rest => rest.split_at(1),
+        };
+        number
+            .parse::<u32>()
+            .ok()
+            .filter(|_| host == ":")
+            .map(|number| u64::from(number) + 1)
+    };
+    let ranked = peers.iter().filter_map(|peer| Some((rank(peer)?, peer.mac)));
+    ranked.min_by_key(|(rank, _)| *rank).map(|(_, mac)| mac)
+}
+
+/// Says of each interface why it cannot be used now.
+fn unusable(boards: &[Board]) -> String {
+    let why = boards.iter().map(|board| {
+        let why = board.left_out().unwrap_or(LeftOut::Down);
+        format!("{}: {why}", board.interface().name)
+    });
+    format!(
+        "no interface can be used for messages ({})",
+        why.collect::<Vec<_>>().join("; ")
+    )
 }
 
 fn wrong_interface(error: NetifError) -> Error {
@@ -205,5 +248,31 @@ fn wrong_interface(error: NetifError) -> Error {
 fn not_found(board: &str) -> Error {
     Error::BoardNotFound {
         board: board.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_host_is_its_first_board() {
+        let names = ["left:0", "right:10", "right:2", "right2:0", "right:x", "ri", "own"];
+        let peers: Vec<_> = (0..)
+            .zip(names)
+            .map(|(index, name)| BoardPeer {
+                index,
+                mac: MacAddr([2, 0, 0, 0, 0, index as u8]),
+                name: Some(name.to_owned()),
+            })
+            .collect();
+        let found = |name| host(&peers, name).map(|mac| mac.0[5]);
+        assert_eq!(found("left"), Some(0), "its only board");
+        assert_eq!(found("right"), Some(2), "its first board");
+        assert_eq!(found("right:10"), Some(1), "a board that is named");
+        assert_eq!(found("own"), Some(6), "a name without a number");
+        for name in ["righ", "right:", "right:1", "RIGHT", ""] {
+            assert_eq!(found(name), None, "{name}");
+        }
     }
 }

@@ -211,6 +211,76 @@ fn m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it() {
 }
 
 #[test]
+fn m_om9_a_hosts_name_is_its_first_board_and_wrong_names_are_told_from_level_warn_on() {
+    with_cable(
+        "m_om9_a_hosts_name_is_its_first_board_and_wrong_names_are_told_from_level_warn_on",
+        1500,
+        |kit, veth| {
+            let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+            let host = host.trim();
+            let info = |arguments: &[&str], level: &str| {
+                let mut info = kit.command("fi_info");
+                info.args(["-p", "mx"]).args(arguments);
+                info.env("OMX_IFACES", &veth.a)
+                    .env("FI_LOG_LEVEL", level)
+                    .env("FI_PROVIDER", "mx");
+                let output = info.output().unwrap();
+                (
+                    output.status.success(),
+                    String::from_utf8_lossy(&output.stderr).into_owned(),
+                )
+            };
+            for name in [host.to_owned(), format!("{host}:0"), "02:00:00:00:00:99".to_owned()] {
+                let (found, said) = info(&["-n", &name, "-P", "31"], "warn");
+                assert!(found && !said.contains(":mx: "), "{name}: {said}");
+            }
+            let wrong: [(&[&str], &str); 4] = [
+                (&["-n", "nosuch"], "nosuch: no peer in the table has this name"),
+                (
+                    &["-n", host, "-P", "32"],
+                    "32 is no number of an endpoint: they are 0 to 31",
+                ),
+                (
+                    &["-n", host, "-P", "x"],
+                    "x is no number of an endpoint: they are 0 to 31",
+                ),
+                (&["-d", "nosuch0"], "there is no board nosuch0"),
+            ];
+            for (arguments, sentence) in wrong {
+                let (found, said) = info(arguments, "warn");
+                assert!(!found && said.contains(sentence), "{arguments:?}: {said}");
+                let (found, said) = info(arguments, "");
+                assert!(!found && !said.contains("nothing to provide"), "{arguments:?}: {said}");
+            }
+        },
+    );
+}
+
+#[test]
+fn m_om9_an_interface_whose_mtu_is_too_small_is_named_with_both_numbers() {
+    with_cable(
+        "m_om9_an_interface_whose_mtu_is_too_small_is_named_with_both_numbers",
+        1400,
+        |kit, veth| {
+            let output = kit
+                .command("fi_info")
+                .args(["-p", "mx"])
+                .env("FI_PROVIDER", "mx")
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success());
+            for name in [&veth.a, &veth.b] {
+                assert!(
+                    said.contains(&format!("{name}: its MTU of 1400 is below 1486")),
+                    "{said}"
+                );
+            }
+        },
+    );
+}
+
+#[test]
 fn m_om9_fi_pingpong_carries_every_size_with_checked_bytes() {
     with_cable(
         "m_om9_fi_pingpong_carries_every_size_with_checked_bytes",
@@ -260,7 +330,7 @@ fn m_om9_open_mpi_of_debian_runs_unmodified_over_the_wire_and_inside_the_host() 
                         "mtl",
                         "ofi",
                     ])
-                    .args(["--mca", "mtl_ofi_provider_include", "mx", "--mca", "osc", "pt2pt"])
+                    .args(["--mca", "mtl_ofi_provider_include", "mx", "--mca", "osc", "pt2pt,sm"])
                     .args(["--mca", "mpi_yield_when_idle", "1"])
                     .env("FI_MX_STATISTICS", &statistics);
                 for (at, interface) in interfaces.iter().enumerate() {

@@ -219,7 +219,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 fn find(board: &Board, host: &str) -> anyhow::Result<MacAddr> {
     let begin = Instant::now();
     loop {
-        match board.find_peer(host) {
+        match board.find_host(host) {
             Err(Error::NameNotFound) if begin.elapsed() < NAMES_LIMIT => thread::sleep(NAMES_POLL_INTERVAL),
             found => {
                 return found
