@@ -1,4 +1,4 @@
-/* Peers that cannot be reached: each send ends with an error of libfabric, in time. unreachable INTERFACE gone|absent|silent|many */
+/* Peers that cannot be reached: each send ends with an error of libfabric, in time. unreachable INTERFACE gone|absent|silent|many|stopped */
 
 #include "end.h"
 
@@ -74,11 +74,36 @@ static void many(struct end *end) {
     CHECK(result == -FI_EHOSTUNREACH, "%s", fi_strerror((int) -result));
 }
 
+/* A process of this host that gets no processor for eleven seconds, and then takes the message. */
+static void stopped(struct end *end, pid_t child) {
+    char byte = 1;
+    if (end->rank == 1) {
+        raise(SIGSTOP);
+        AGAIN(end, fi_trecv(end->ep, &byte, 1, NULL, end->peer, 9, 0, NULL));
+        next(end, end->rx);
+        close_end(end);
+        return;
+    }
+    CHECK(waitpid(child, NULL, WUNTRACED) == child, "the other process");
+    FI(fi_tsendmsg(end->ep,
+                   &(struct fi_msg_tagged){.msg_iov = &(struct iovec){&byte, 1}, .iov_count = 1, .tag = 9, .context = &byte},
+                   FI_COMPLETION | FI_MATCH_COMPLETE));
+    double until = now_s() + 11;
+    while (now_s() < until) {
+        struct fi_cq_tagged_entry entry;
+        CHECK(fi_cq_sread(end->tx, &entry, 1, NULL, 500) == -FI_EAGAIN, "nothing is over");
+    }
+    kill(child, SIGCONT);
+    next(end, end->tx);
+    close_end(end);
+    CHECK(waitpid(child, NULL, 0) == child, "the other process");
+}
+
 int main(int count, char **arguments) {
-    CHECK(count == 3, "usage: unreachable INTERFACE gone|absent|silent|many");
+    CHECK(count == 3, "usage: unreachable INTERFACE gone|absent|silent|many|stopped");
     setenv("OMX_IFACES", arguments[1], 1);
     static struct end end;
-    if (strcmp(arguments[2], "gone") != 0) {
+    if (strcmp(arguments[2], "gone") != 0 && strcmp(arguments[2], "stopped") != 0) {
         bool are_many = strcmp(arguments[2], "many") == 0;
         open_end(&end, -1, 0, (struct wishes){.tx_size = are_many ? 8 : 0});
         long result;
@@ -104,6 +129,10 @@ int main(int count, char **arguments) {
     int rank = child == 0;
     open_end(&end, other, rank, (struct wishes){0});
     char byte = 1;
+    if (strcmp(arguments[2], "stopped") == 0) {
+        stopped(&end, child);
+        return 0;
+    }
     AGAIN(&end, fi_tinject(end.ep, &byte, 1, end.peer, 9));
     AGAIN(&end, fi_trecv(end.ep, &byte, 1, NULL, end.peer, 9, 0, NULL));
     next(&end, end.rx);

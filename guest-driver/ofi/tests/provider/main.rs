@@ -158,6 +158,23 @@ fn m_om9_peers_that_are_gone_are_told_by_an_error_and_a_sentence() {
 }
 
 #[test]
+fn m_om9_a_process_of_this_host_that_is_busy_for_long_is_no_failure() {
+    with_cable(
+        "m_om9_a_process_of_this_host_that_is_busy_for_long_is_no_failure",
+        1500,
+        |kit, veth| {
+            let unreachable = kit.compile("unreachable");
+            let said = succeeds(kit.command(&unreachable).args([&veth.a, "stopped"]));
+            assert_eq!(said, "", "nothing failed");
+            let mut asked = kit.command(&unreachable);
+            let said = succeeds(asked.args([&veth.a, "stopped"]).env("FI_LOG_LEVEL", "warn"));
+            let sentence = "has not answered for 10 s; its host is there: the process is busy";
+            assert_eq!(said.matches(sentence).count(), 1, "{said}");
+        },
+    );
+}
+
+#[test]
 fn m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it() {
     with_cable(
         "m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it",

@@ -6,7 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use omx::{Address, Error, Status, StatusCode};
+use ether::MacAddr;
+use omx::{Address, Board, Error, Status, StatusCode};
 
 use super::{
     CONNECTION, Guarded, KEY, State,
@@ -99,8 +100,9 @@ impl State {
         waiting.min()
     }
 
-    /// Tells the user of a peer that has not answered for long, once.
-    pub(super) fn tell_silence(guarded: &mut Guarded, number: FiAddr) {
+    /// Tells the user of a peer that has not answered for long, once. A process on a host that is there may only be busy, or not have
+    /// begun: nothing has failed yet.
+    pub(super) fn tell_silence(&self, guarded: &mut Guarded, number: FiAddr) {
         let Some(Connection::Asked { since, is_told }) = guarded.connections.get_mut(number as usize) else {
             return;
         };
@@ -108,17 +110,37 @@ impl State {
             return;
         }
         *is_told = true;
-        let wanted = guarded
-            .bindings
-            .peers
-            .as_ref()
-            .and_then(|peers| peers.peers().get(number));
-        if let Some(wanted) = wanted {
-            let advice = meaning(StatusCode::Unreachable).1.unwrap_or_default();
-            log(Level::Error, || {
-                format!("{wanted} has not answered for {} s; {advice}", SILENCE_TOLD.as_secs())
-            });
-        }
+        let peers = guarded.bindings.peers.as_ref();
+        let Some(wanted) = peers.and_then(|peers| peers.peers().get(number)) else {
+            return;
+        };
+        let is_on_this_host = self.is_on_this_host(wanted.mac);
+        let (level, advice) = if is_on_this_host || self.has_name(wanted.mac) {
+            (
+                Level::Warn,
+                "its host is there: the process is busy, stopped, or not there yet",
+            )
+        } else {
+            (
+                Level::Error,
+                meaning(StatusCode::Unreachable, false).1.unwrap_or_default(),
+            )
+        };
+        log(level, || {
+            format!("{wanted} has not answered for {} s; {advice}", SILENCE_TOLD.as_secs())
+        });
+    }
+
+    pub(super) fn is_on_this_host(&self, mac: MacAddr) -> bool {
+        mac == self.omx.address().mac()
+    }
+
+    /// Whether the authority of the interface knows a host by its name, which only that host has told it.
+    fn has_name(&self, mac: MacAddr) -> bool {
+        let status = self.omx.board().map(Board::status);
+        status.is_some_and(|status| {
+            status.is_ok_and(|(_, peers)| peers.iter().any(|peer| peer.mac == mac && peer.name.is_some()))
+        })
     }
 
     /// Takes the answer to a connection that was asked for.
@@ -144,7 +166,7 @@ impl State {
                 Connection::Failed(FI_ECONNREFUSED)
             }
             None => {
-                let (err, advice) = meaning(status.code);
+                let (err, advice) = meaning(status.code, self.is_on_this_host(wanted.mac));
                 log(Level::Error, || {
                     format!(
                         "{wanted}: {}; {}",

@@ -6,23 +6,34 @@ use omx::{Error, StatusCode};
 
 use crate::abi::*;
 
-/// Returns the positive error number of a request that failed, and what helps.
-pub(super) const fn meaning(code: StatusCode) -> (c_int, Option<&'static str>) {
+/// Returns the positive error number of a request that failed, and what helps where the peer is on this host or on another one.
+pub(super) const fn meaning(code: StatusCode, is_on_this_host: bool) -> (c_int, Option<&'static str>) {
     match code {
         StatusCode::Cancelled => (FI_ECANCELED, None),
+        StatusCode::Timeout if is_on_this_host => (FI_ETIMEDOUT, Some("its process was stopped, or gets no processor")),
         StatusCode::Timeout => (
             FI_ETIMEDOUT,
             Some("the network loses too much, or the peer was stopped"),
+        ),
+        StatusCode::Unreachable if is_on_this_host => (
+            FI_EHOSTUNREACH,
+            Some("its process has ended, was stopped, or gets no processor"),
         ),
         StatusCode::Unreachable => (
             FI_EHOSTUNREACH,
             Some("check with omx_info on both hosts that they see each other"),
         ),
-        StatusCode::EndpointClosed | StatusCode::BadSession => {
+        StatusCode::EndpointClosed | StatusCode::BadSession | StatusCode::BadRdmaWindow => {
             (FI_ECONNRESET, Some("look for the first process that ended"))
         }
         StatusCode::BadConnection => (FI_ECONNREFUSED, Some("give the interfaces of both hosts one MTU")),
-        _ => (FI_EIO, Some("look at omx_counters on both hosts")),
+        StatusCode::BadKey => (FI_ECONNREFUSED, Some("its program does not use this provider")),
+        StatusCode::BadEndpoint => (
+            FI_ECONNREFUSED,
+            Some("give omxd the same OMX_ENDPOINTS_MAX on all hosts"),
+        ),
+        // No failures of the network.
+        StatusCode::Success | StatusCode::Truncated => (FI_EIO, None),
     }
 }
 
@@ -41,5 +52,30 @@ pub(in crate::endpoint) fn error_number(error: &Error) -> c_int {
         // What omxd is for was refused, not what the caller asked for: the sentence says which of the two to mend.
         Error::Authority(_) | Error::OtherVersion(_) => FI_ECONNREFUSED,
         _ => FI_EINVAL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_fits_where_the_peer_is_and_whether_it_has_ended() {
+        let ended = Some("look for the first process that ended");
+        for code in [
+            StatusCode::EndpointClosed,
+            StatusCode::BadSession,
+            StatusCode::BadRdmaWindow,
+        ] {
+            for is_on_this_host in [false, true] {
+                assert_eq!(meaning(code, is_on_this_host), (FI_ECONNRESET, ended), "{code:?}");
+            }
+        }
+        for code in [StatusCode::Unreachable, StatusCode::Timeout] {
+            let [elsewhere, here] = [false, true].map(|is_on_this_host| meaning(code, is_on_this_host));
+            assert_eq!(elsewhere.0, here.0);
+            assert!(here.1.is_some_and(|advice| advice.contains("its process")), "{here:?}");
+            assert_ne!(elsewhere.1, here.1);
+        }
     }
 }

@@ -84,7 +84,7 @@ impl State {
         for number in peers {
             let connection = guarded.connections.get_mut(number as usize);
             match connection.map_or(Connection::None, |connection| *connection) {
-                Connection::Asked { .. } => Self::tell_silence(guarded, number),
+                Connection::Asked { .. } => self.tell_silence(guarded, number),
                 Connection::Answered(address) | Connection::Made(address) => {
                     while let Some(posting) = guarded.kept.first(number) {
                         match self.hand_over(guarded, &posting, address) {

@@ -240,7 +240,7 @@ impl State {
                 let failure = match status.code {
                     // That the peer took less is the peer's to know.
                     StatusCode::Success | StatusCode::Truncated => None,
-                    code => Some(guarded.failure(code, status.address)),
+                    code => Some(self.failure(guarded, code, status.address)),
                 };
                 let sent = guarded.operations[number].sent();
                 guarded.release(number);
@@ -260,11 +260,26 @@ impl State {
         }
     }
 
+    /// Translates the end of a request that failed, and tells the user once what helps.
+    fn failure(&self, guarded: &mut Guarded, code: StatusCode, address: Option<Address>) -> Failure {
+        let is_new = guarded.told.insert((address.map(|address| address.source_key()), code));
+        let is_on_this_host = address.is_some_and(|address| self.is_on_this_host(address.mac()));
+        let (err, advice) = meaning(code, is_on_this_host);
+        if is_new && let Some(advice) = advice {
+            let peer = address.map_or_else(
+                || "a peer".to_owned(),
+                |address| format!("endpoint {} of {}", address.endpoint(), address.mac()),
+            );
+            log(Level::Error, || format!("{peer}: {code}; {advice}"));
+        }
+        Failure { err, overflow_len: 0 }
+    }
+
     /// Describes the message that a receive took.
     fn received(&self, guarded: &mut Guarded, number: usize, status: &Status) -> Completion {
         let failure = match status.code {
             StatusCode::Success | StatusCode::Truncated => None,
-            code => Some(guarded.failure(code, status.address)),
+            code => Some(self.failure(guarded, code, status.address)),
         };
         let operation = &guarded.operations[number];
         let beyond_prefix = |len: u32| (len as usize).saturating_sub(PREFIX_LEN);
@@ -516,19 +531,5 @@ impl Guarded {
         operation.pieces.clear();
         operation.copy = Vec::new();
         self.spare.push(number);
-    }
-
-    /// Translates the end of a request that failed, and tells the user once what helps.
-    fn failure(&mut self, code: StatusCode, address: Option<Address>) -> Failure {
-        let is_new = self.told.insert((address.map(|address| address.source_key()), code));
-        let (err, advice) = meaning(code);
-        if is_new && let Some(advice) = advice {
-            let peer = address.map_or_else(
-                || "a peer".to_owned(),
-                |address| format!("endpoint {} of {}", address.endpoint(), address.mac()),
-            );
-            log(Level::Error, || format!("{peer}: {code}; {advice}"));
-        }
-        Failure { err, overflow_len: 0 }
     }
 }
