@@ -1,6 +1,8 @@
 //! The domain: one interface, and what its objects need to know of it. `fabric` opens it.
 
-use crate::abi::*;
+use std::sync::Arc;
+
+use crate::{abi::*, regions::Regions};
 
 /// A domain as C sees it, and what its objects need to know of it.
 #[repr(C)]
@@ -10,6 +12,9 @@ pub(crate) struct Domain {
     api_version: u32,
     /// The name of the interface.
     interface: Option<String>,
+    /// Regions can be accessed by others.
+    has_regions: bool,
+    regions: Arc<Regions>,
 }
 
 impl Domain {
@@ -21,11 +26,18 @@ impl Domain {
     }
 
     /// Makes the domain of an interface, which lives until it is [taken back](Self::from_fid).
-    pub(crate) fn into_fid(fid: FidDomain, api_version: u32, interface: Option<String>) -> *mut FidDomain {
+    pub(crate) fn into_fid(
+        fid: FidDomain,
+        api_version: u32,
+        interface: Option<String>,
+        has_regions: bool,
+    ) -> *mut FidDomain {
         Box::into_raw(Box::new(Self {
             fid,
             api_version,
             interface,
+            has_regions,
+            regions: Arc::default(),
         }))
         .cast()
     }
@@ -45,5 +57,14 @@ impl Domain {
 
     pub(crate) fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
+    }
+
+    /// Whether regions can be accessed by others.
+    pub(crate) const fn has_regions(&self) -> bool {
+        self.has_regions
+    }
+
+    pub(crate) const fn regions(&self) -> &Arc<Regions> {
+        &self.regions
     }
 }

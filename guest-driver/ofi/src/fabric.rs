@@ -6,7 +6,8 @@ use std::{
 };
 
 use crate::{
-    abi::*, address_vector, completion_queue, counter, domain::Domain, endpoint, event_queue, memory_region, object,
+    abi::*, address_vector, completion_queue, counter, domain::Domain, endpoint, event_queue, info::offers_regions,
+    memory_region, object,
 };
 
 static FID_OPS: FidOps = object::closes_by(close);
@@ -79,12 +80,13 @@ unsafe extern "C" fn open_domain(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let (api_version, interface) = unsafe {
+    let (api_version, interface, has_regions) = unsafe {
         let Some(info) = info.as_ref() else { return -FI_EINVAL };
         let attributes = info.domain_attr.as_ref();
         let name = attributes.map_or(ptr::null_mut(), |attributes| attributes.name);
         let interface = (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());
-        ((*fabric).api_version, interface)
+        let has_regions = attributes.is_some_and(|attributes| offers_regions(attributes.mr_mode));
+        ((*fabric).api_version, interface, has_regions)
     };
     let fid = FidDomain {
         fid: Fid {
@@ -96,7 +98,7 @@ unsafe extern "C" fn open_domain(
         mr: &raw const memory_region::OPS,
     };
     // SAFETY: the caller's promise.
-    unsafe { ptr::write(out, Domain::into_fid(fid, api_version, interface)) };
+    unsafe { ptr::write(out, Domain::into_fid(fid, api_version, interface, has_regions)) };
     0
 }
 

@@ -36,10 +36,21 @@ const ADDR_FORMAT: u32 = FI_PROV_SPECIFIC | 0x6d78;
 const PROTOCOL: u32 = FI_PROV_SPECIFIC | 0x6d78;
 const PROTOCOL_VERSION: u32 = 1;
 
-const PRIMARY_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND | FI_RECV | FI_DIRECTED_RECV;
+const REMOTE_CAPS: u64 = FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+const PRIMARY_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND | FI_RECV | FI_DIRECTED_RECV | REMOTE_CAPS;
 const SECONDARY_CAPS: u64 = FI_MULTI_RECV | FI_SOURCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
-const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND;
-const RX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
+const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND | FI_RMA | FI_READ | FI_WRITE;
+const RX_CAPS: u64 = FI_MSG
+    | FI_TAGGED
+    | FI_RECV
+    | FI_RMA
+    | FI_REMOTE_READ
+    | FI_REMOTE_WRITE
+    | FI_MULTI_RECV
+    | FI_DIRECTED_RECV
+    | FI_SOURCE;
+/// What a program must allow for remote memory access: keys are chosen by the provider, who checks them.
+const MR_MODE: c_int = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 const TX_OP_FLAGS: u64 =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
@@ -53,7 +64,7 @@ const BLOCK_LEN: usize = 1024;
 /// does without it (`FI_MX_WITHOUT`, a list of the names below with commas; section 3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Support {
-    /// `directed_recv`, `msg`, `multi_recv`.
+    /// `directed_recv`, `msg`, `multi_recv`, `rma`.
     caps: u64,
     /// `delivery_complete`.
     tx_op_flags: u64,
@@ -91,6 +102,7 @@ impl Support {
                 "msg" => support.caps &= !FI_MSG,
                 "multi_recv" => support.caps &= !FI_MULTI_RECV,
                 "delivery_complete" => support.tx_op_flags &= !FI_DELIVERY_COMPLETE,
+                "rma" => support.caps &= !REMOTE_CAPS,
                 "cq_data" => support.cq_data_len = 0,
                 "tag_bits" => support.tag_mask = (1 << 48) - 1,
                 "message_length" => support.message_len_max = 64 << 10,
@@ -115,6 +127,11 @@ impl Support {
     fn echo<T: Default>(self, wish: T) -> T {
         if self.echoes { wish } else { T::default() }
     }
+}
+
+/// Whether the regions of a domain of this mode can be accessed by others.
+pub(crate) const fn offers_regions(mr_mode: c_int) -> bool {
+    mr_mode & MR_MODE == MR_MODE || mr_mode & FI_MR_BASIC != 0
 }
 
 /// Whether programs get counters.
@@ -173,7 +190,13 @@ unsafe fn describe(
     if flags & (OFI_CORE_PROV_ONLY | OFI_GETINFO_INTERNAL) != 0 {
         return Err(Refusal::Utility);
     }
-    let supported = Support::read();
+    let mut supported = Support::read();
+    // SAFETY: the caller's promise.
+    if let Some(domain) = hints.and_then(|hints| unsafe { hints.domain_attr.as_ref() })
+        && !offers_regions(domain.mr_mode)
+    {
+        supported.caps &= !REMOTE_CAPS;
+    }
     if let Some(hints) = hints {
         // SAFETY: the caller's promise.
         unsafe { supported.check(hints) }?;
@@ -344,8 +367,8 @@ impl Support {
     fn check_transmit(self, wish: &FiTxAttr) -> Result<(), Reason> {
         // Programs give one set of capabilities for both directions.
         subset(
-            wish.caps & !(FI_RECV | SECONDARY_CAPS | FI_DIRECTED_RECV),
-            TX_CAPS,
+            wish.caps & !(FI_RECV | SECONDARY_CAPS | FI_DIRECTED_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE),
+            TX_CAPS & self.caps,
             "transmit capabilities",
         )?;
         subset(wish.op_flags, self.tx_op_flags, "transmit flags")?;
@@ -354,12 +377,13 @@ impl Support {
         at_most(wish.inject_size, INJECT_SIZE, "length of injected messages")?;
         at_most(wish.size, QUEUE_SIZE, "transmit queue")?;
         at_most(wish.iov_limit, IOV_LIMIT, "pieces of a message")?;
-        at_most(wish.rma_iov_limit, 0, "pieces of a remote access")
+        let places = usize::from(self.caps & FI_RMA != 0);
+        at_most(wish.rma_iov_limit, places, "places of a remote access")
     }
 
     fn check_receive(self, wish: &FiRxAttr) -> Result<(), Reason> {
         subset(
-            wish.caps & !(FI_SEND | SECONDARY_CAPS),
+            wish.caps & !(FI_SEND | SECONDARY_CAPS | FI_READ | FI_WRITE),
             RX_CAPS & (self.caps | SECONDARY_CAPS),
             "receive capabilities",
         )?;
@@ -412,7 +436,8 @@ impl Support {
         entry.caps = if wish == 0 {
             self.caps
         } else {
-            wish | SECONDARY_CAPS & self.caps | FI_SEND | FI_RECV
+            let remote = if wish & FI_RMA == 0 { 0 } else { REMOTE_CAPS };
+            wish | SECONDARY_CAPS & self.caps | FI_SEND | FI_RECV | remote
         };
         entry.addr_format = ADDR_FORMAT;
         entry.src_addr = copied(&source.to_bytes());
@@ -431,7 +456,8 @@ impl Support {
         unsafe {
             entry.tx_attr = self.transmit_attributes(hints.and_then(|hints| hints.tx_attr.as_ref()), entry.caps);
             entry.rx_attr = self.receive_attributes(hints.and_then(|hints| hints.rx_attr.as_ref()), entry.caps);
-            entry.domain_attr = self.domain_attributes(hints.and_then(|hints| hints.domain_attr.as_ref()), board);
+            let domain = hints.and_then(|hints| hints.domain_attr.as_ref());
+            entry.domain_attr = self.domain_attributes(domain, board, entry.caps);
         }
         entry.ep_attr = self.endpoint_attributes();
         let fabric: *mut FiFabricAttr = block();
@@ -454,6 +480,7 @@ impl Support {
         attributes.inject_size = self.or(wish.map_or(0, |wish| wish.inject_size), INJECT_SIZE);
         attributes.size = self.or(wish.map_or(0, |wish| wish.size), QUEUE_SIZE);
         attributes.iov_limit = self.or(wish.map_or(0, |wish| wish.iov_limit), IOV_LIMIT);
+        attributes.rma_iov_limit = usize::from(caps & FI_RMA != 0);
         attributes.tclass = wish.map_or(0, |wish| wish.tclass);
         block
     }
@@ -486,7 +513,7 @@ impl Support {
         block
     }
 
-    fn domain_attributes(self, wish: Option<&FiDomainAttr>, board: &Board) -> *mut FiDomainAttr {
+    fn domain_attributes(self, wish: Option<&FiDomainAttr>, board: &Board, caps: u64) -> *mut FiDomainAttr {
         let block: *mut FiDomainAttr = block();
         // SAFETY: as in `transmit_attributes`.
         let attributes = unsafe { &mut *block };
@@ -497,6 +524,10 @@ impl Support {
         attributes.data_progress = self.or(wish.map_or(0, |wish| wish.data_progress), FI_PROGRESS_MANUAL);
         attributes.resource_mgmt = FI_RM_ENABLED;
         attributes.av_type = self.echo(wish.map_or(0, |wish| wish.av_type));
+        if caps & FI_RMA != 0 {
+            let is_old = wish.is_some_and(|wish| wish.mr_mode & FI_MR_BASIC != 0);
+            attributes.mr_mode = if is_old { FI_MR_BASIC } else { MR_MODE };
+        }
         attributes.mr_key_size = 8;
         attributes.cq_data_size = self.cq_data_len;
         attributes.cq_cnt = COUNT;

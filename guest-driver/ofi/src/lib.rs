@@ -5,6 +5,7 @@
 //! - `abi`: the structures and numbers of libfabric.
 //! - `info`: what the provider supports, and the checks of what a program asks for.
 //! - `object`, `fabric`, `domain`, `address_vector`, `completion_queue`, `counter`, `event_queue`, `memory_region`: the objects.
+//! - `regions`: the memory that others may access.
 //! - `endpoint`: messages; it translates them to requests of `omx`.
 //!
 //! libfabric jumps into these functions from C with pointers that the program gives. Every object begins with the
@@ -25,6 +26,7 @@ mod log;
 mod memory_region;
 mod object;
 mod refusal;
+mod regions;
 
 use std::{cell::UnsafeCell, ptr};
 

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{c_int, c_void},
+    slice,
     time::{Duration, Instant},
 };
 
@@ -39,4 +40,16 @@ unsafe extern "C" fn control_nothing(_fid: *mut Fid, _command: c_int, _argument:
 /// Whether a program waits by calls alone, without a descriptor or another object of its own.
 pub(crate) fn waits_without_object(wait_object: c_int) -> bool {
     [FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD].contains(&wait_object)
+}
+
+/// Returns the pieces of memory that a program lists.
+///
+/// # Safety
+/// There are `count` pieces, or none.
+pub(crate) unsafe fn list<'a>(pieces: *const libc::iovec, count: usize) -> &'a [libc::iovec] {
+    if count == 0 || pieces.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts(pieces, count) }
 }

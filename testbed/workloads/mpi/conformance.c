@@ -116,6 +116,7 @@ static const check CHECKS[] = {
     {"compare_and_swap", check_compare_and_swap, 1, NOTHING},
     {"lock_all", check_lock_all, 1, NOTHING},
     {"pscw", check_pscw, 2, NOTHING},
+    {"accumulate_dynamic", check_accumulate_dynamic, 1, NOTHING},
     {"shared_window", check_shared_window, 1, NOTHING},
     {"threads_tags", check_threads_tags, 1, THREADS},
     {"threads_communicators", check_threads_communicators, 1, THREADS},

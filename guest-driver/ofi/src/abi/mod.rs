@@ -44,10 +44,14 @@ pub(crate) const FI_ETRUNC: c_int = 265;
 pub(crate) const FI_ENOAV: c_int = 267;
 
 pub(crate) const FI_MSG: u64 = 1 << 1;
+pub(crate) const FI_RMA: u64 = 1 << 2;
 pub(crate) const FI_TAGGED: u64 = 1 << 3;
+pub(crate) const FI_READ: u64 = 1 << 8;
 pub(crate) const FI_WRITE: u64 = 1 << 9;
 pub(crate) const FI_RECV: u64 = 1 << 10;
 pub(crate) const FI_SEND: u64 = 1 << 11;
+pub(crate) const FI_REMOTE_READ: u64 = 1 << 12;
+pub(crate) const FI_REMOTE_WRITE: u64 = 1 << 13;
 pub(crate) const FI_MULTI_RECV: u64 = 1 << 16;
 pub(crate) const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(crate) const FI_MORE: u64 = 1 << 18;
@@ -78,6 +82,14 @@ pub(crate) const OFI_GETINFO_INTERNAL: u64 = 1 << 58;
 pub(crate) const FI_GETINFO_SOURCE: u64 = 1 << 57;
 
 pub(crate) const FI_ORDER_SAS: u64 = 1 << 8;
+
+/// In old versions of the interface: the three that follow.
+pub(crate) const FI_MR_BASIC: c_int = 1 << 0;
+pub(crate) const FI_MR_VIRT_ADDR: c_int = 1 << 4;
+pub(crate) const FI_MR_ALLOCATED: c_int = 1 << 5;
+pub(crate) const FI_MR_PROV_KEY: c_int = 1 << 6;
+/// No region has this key.
+pub(crate) const FI_KEY_NOTAVAIL: u64 = u64::MAX;
 
 pub(crate) const FI_EP_RDM: c_int = 3;
 pub(crate) const FI_AV_MAP: c_int = 1;
@@ -484,7 +496,7 @@ pub(crate) struct FidEp {
     pub(crate) ops: *const EpOps,
     pub(crate) cm: *const CmOps,
     pub(crate) msg: *const MsgOps,
-    pub(crate) rma: *const StubOps<9>,
+    pub(crate) rma: *const RmaOps,
     pub(crate) tagged: *const TaggedOps,
     pub(crate) atomic: *const StubOps<13>,
     pub(crate) collective: *const c_void,
@@ -550,6 +562,69 @@ pub(crate) struct FiMsgTagged {
     pub(crate) ignore: u64,
     pub(crate) context: *mut c_void,
     pub(crate) data: u64,
+}
+
+#[repr(C)]
+pub(crate) struct FiRmaIov {
+    pub(crate) addr: u64,
+    pub(crate) len: usize,
+    pub(crate) key: u64,
+}
+
+#[repr(C)]
+pub(crate) struct FiMsgRma {
+    pub(crate) msg_iov: *const libc::iovec,
+    pub(crate) desc: *mut *mut c_void,
+    pub(crate) iov_count: usize,
+    pub(crate) addr: FiAddr,
+    pub(crate) rma_iov: *const FiRmaIov,
+    pub(crate) rma_iov_count: usize,
+    pub(crate) context: *mut c_void,
+    pub(crate) data: u64,
+}
+
+#[repr(C)]
+pub(crate) struct RmaOps {
+    pub(crate) size: usize,
+    pub(crate) read:
+        unsafe extern "C" fn(*mut FidEp, *mut c_void, usize, *mut c_void, FiAddr, u64, u64, *mut c_void) -> isize,
+    pub(crate) readv: unsafe extern "C" fn(
+        *mut FidEp,
+        *const libc::iovec,
+        *mut *mut c_void,
+        usize,
+        FiAddr,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub(crate) readmsg: unsafe extern "C" fn(*mut FidEp, *const FiMsgRma, u64) -> isize,
+    pub(crate) write:
+        unsafe extern "C" fn(*mut FidEp, *const c_void, usize, *mut c_void, FiAddr, u64, u64, *mut c_void) -> isize,
+    pub(crate) writev: unsafe extern "C" fn(
+        *mut FidEp,
+        *const libc::iovec,
+        *mut *mut c_void,
+        usize,
+        FiAddr,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub(crate) writemsg: unsafe extern "C" fn(*mut FidEp, *const FiMsgRma, u64) -> isize,
+    pub(crate) inject: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, FiAddr, u64, u64) -> isize,
+    pub(crate) writedata: unsafe extern "C" fn(
+        *mut FidEp,
+        *const c_void,
+        usize,
+        *mut c_void,
+        u64,
+        FiAddr,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub(crate) injectdata: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, u64, FiAddr, u64, u64) -> isize,
 }
 
 #[repr(C)]

@@ -399,7 +399,33 @@ fn layouts() -> Vec<(String, usize)> {
         senddata = "senddata",
         injectdata = "injectdata"
     );
-    list.push(("sizeof(struct fi_ops_rma)".to_owned(), size_of::<StubOps<9>>()));
+    layout!(FiRmaIov, "fi_rma_iov", addr = "addr", len = "len", key = "key");
+    layout!(
+        FiMsgRma,
+        "fi_msg_rma",
+        msg_iov = "msg_iov",
+        desc = "desc",
+        iov_count = "iov_count",
+        addr = "addr",
+        rma_iov = "rma_iov",
+        rma_iov_count = "rma_iov_count",
+        context = "context",
+        data = "data"
+    );
+    layout!(
+        RmaOps,
+        "fi_ops_rma",
+        size = "size",
+        read = "read",
+        readv = "readv",
+        readmsg = "readmsg",
+        write = "write",
+        writev = "writev",
+        writemsg = "writemsg",
+        inject = "inject",
+        writedata = "writedata",
+        injectdata = "injectdata"
+    );
     list.push(("sizeof(struct fi_ops_atomic)".to_owned(), size_of::<StubOps<13>>()));
     list
 }
@@ -437,10 +463,14 @@ fn numbers() -> Vec<(&'static str, u64)> {
         FI_ETRUNC,
         FI_ENOAV,
         FI_MSG,
+        FI_RMA,
         FI_TAGGED,
+        FI_READ,
         FI_WRITE,
         FI_RECV,
         FI_SEND,
+        FI_REMOTE_READ,
+        FI_REMOTE_WRITE,
         FI_MULTI_RECV,
         FI_REMOTE_CQ_DATA,
         FI_MORE,
@@ -460,6 +490,11 @@ fn numbers() -> Vec<(&'static str, u64)> {
         FI_DIRECTED_RECV,
         FI_SELECTIVE_COMPLETION,
         FI_ORDER_SAS,
+        FI_MR_BASIC,
+        FI_MR_VIRT_ADDR,
+        FI_MR_ALLOCATED,
+        FI_MR_PROV_KEY,
+        FI_KEY_NOTAVAIL,
         FI_EP_RDM,
         FI_AV_MAP,
         FI_AV_TABLE,

@@ -5,9 +5,9 @@ use std::ffi::c_void;
 use super::{
     state,
     state::{Message, Receive},
-    tagged::{list, piece},
+    tagged::piece,
 };
-use crate::abi::*;
+use crate::{abi::*, object::list};
 
 /// The table of the functions.
 pub(super) static OPS: MsgOps = MsgOps {

@@ -1,6 +1,8 @@
-//! The endpoint as C sees it: it is opened, bound, enabled and closed here. Its messages are in `state`, the functions through which programs send and receive in `tagged` and `message`.
+//! The endpoint as C sees it: it is opened, bound, enabled and closed here. Its messages and accesses to remote memory are in `state`, the
+//! functions by which programs ask for them in `tagged`, `message` and `remote`.
 
 mod message;
+mod remote;
 mod state;
 mod tagged;
 
@@ -60,7 +62,6 @@ static CM_OPS: CmOps = CmOps {
     join: unsupported,
 };
 
-static RMA_OPS: StubOps<9> = StubOps::NEW;
 static ATOMIC_OPS: StubOps<13> = StubOps::NEW;
 
 /// # Safety
@@ -91,7 +92,7 @@ pub(crate) unsafe extern "C" fn open(
     );
     let size = tx.map_or(0, |attributes| attributes.size);
     let sends_kept_max = if size == 0 { QUEUE_SIZE } else { size };
-    let state = match State::open(domain.interface(), info.caps, flags, sends_kept_max) {
+    let state = match State::open(domain, info.caps, flags, sends_kept_max) {
         Ok(state) => state,
         Err(error) => {
             log(Level::Error, || format!("no endpoint can be opened: {error}"));
@@ -108,7 +109,7 @@ pub(crate) unsafe extern "C" fn open(
             ops: &raw const OPS,
             cm: &raw const CM_OPS,
             msg: &raw const message::OPS,
-            rma: &raw const RMA_OPS,
+            rma: &raw const remote::OPS,
             tagged: &raw const tagged::OPS,
             atomic: &raw const ATOMIC_OPS,
             collective: ptr::null(),
@@ -196,7 +197,7 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, argument: *mut c_voi
             }
             drop(locked);
             state.enabled.store(true, Ordering::SeqCst);
-            0
+            state.begin_to_serve()
         }
         FI_GETOPSFLAG | FI_SETOPSFLAG => {
             // SAFETY: as above: the argument of these commands.

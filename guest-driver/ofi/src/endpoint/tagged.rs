@@ -1,12 +1,12 @@
 //! The functions by which programs send and receive tagged messages.
 
-use std::{ffi::c_void, slice};
+use std::ffi::c_void;
 
 use super::{
     state,
     state::{Message, Receive},
 };
-use crate::abi::*;
+use crate::{abi::*, object::list};
 
 /// The table of the functions.
 pub(super) static OPS: TaggedOps = TaggedOps {
@@ -28,16 +28,6 @@ pub(super) const fn piece(start: *const c_void, len: usize) -> libc::iovec {
         iov_base: start.cast_mut(),
         iov_len: len,
     }
-}
-
-/// # Safety
-/// There are `count` pieces, or none.
-pub(super) unsafe fn list<'a>(pieces: *const libc::iovec, count: usize) -> &'a [libc::iovec] {
-    if count == 0 || pieces.is_null() {
-        return &[];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { slice::from_raw_parts(pieces, count) }
 }
 
 unsafe extern "C" fn recv(

@@ -114,6 +114,8 @@ static inline void open_end(struct end *end, int other, int rank, struct wishes 
     wanted->caps |= wishes.caps;
     wanted->tx_attr->op_flags = wishes.tx_flags;
     wanted->tx_attr->size = wishes.tx_size;
+    if (wishes.caps & FI_RMA)
+        wanted->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     FI(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, wanted, &end->info));
     fi_freeinfo(wanted);
     FI(fi_fabric(end->info->fabric_attr, &end->fabric, NULL));

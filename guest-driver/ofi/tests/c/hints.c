@@ -27,7 +27,13 @@ static int ask(uint32_t version, const char *node, uint64_t flags, struct fi_inf
 
 static void wishes(void) {
     WISH(true, (void) 0);
+    int mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     WISH(false, wanted->caps |= FI_RMA);
+    WISH(false, (wanted->caps |= FI_RMA, wanted->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED));
+    WISH(true, (wanted->caps |= FI_RMA, wanted->domain_attr->mr_mode = mr_mode));
+    WISH(true, (wanted->caps |= FI_RMA | FI_READ | FI_REMOTE_WRITE, wanted->domain_attr->mr_mode = mr_mode | FI_MR_LOCAL));
+    WISH(true, (wanted->tx_attr->rma_iov_limit = 1, wanted->domain_attr->mr_mode = mr_mode));
+    WISH(false, (wanted->tx_attr->rma_iov_limit = 2, wanted->domain_attr->mr_mode = mr_mode));
     WISH(false, wanted->caps |= FI_ATOMIC);
     WISH(false, wanted->caps |= FI_HMEM);
     WISH(true, wanted->caps |= FI_DIRECTED_RECV | FI_SOURCE | FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM);
@@ -102,6 +108,20 @@ int main(int count, char **arguments) {
     CHECK(strcmp(info->domain_attr->name, arguments[1]) == 0, "domain %s", info->domain_attr->name);
     fi_freeinfo(info);
     fi_freeinfo(wanted);
+
+    /* What a program that may access the memory of others is told, and one that asks for nothing. */
+    for (int asks = 0; asks < 2; asks++) {
+        wanted = hints();
+        wanted->caps = asks ? FI_RMA : 0;
+        wanted->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+        FI(ask(FI_VERSION(1, 17), NULL, 0, &info));
+        uint64_t rights = FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+        CHECK((info->caps & rights) == rights, "caps %lx", info->caps);
+        CHECK(info->domain_attr->mr_mode == (FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY), "mode %x", info->domain_attr->mr_mode);
+        CHECK(info->tx_attr->rma_iov_limit == 1 && info->domain_attr->mr_key_size == 8, "limits");
+        fi_freeinfo(info);
+        fi_freeinfo(wanted);
+    }
 
     /* The interface that a program names, and a peer that it names. */
     wanted = hints();

@@ -92,6 +92,21 @@ fn m_om9_what_mpi_needs_holds_over_the_wire_inside_the_host_and_under_loss() {
 }
 
 #[test]
+fn m_om9_memory_of_others_is_read_and_written_over_the_wire_inside_the_host_and_under_loss() {
+    with_cable(
+        "m_om9_memory_of_others_is_read_and_written_over_the_wire_inside_the_host_and_under_loss",
+        1500,
+        |kit, veth| {
+            let remote = kit.compile("remote");
+            succeeds(kit.command(&remote).args([&veth.a, &veth.b]));
+            succeeds(kit.command(&remote).args([&veth.a, &veth.a]));
+            let mut lossy = kit.command(&remote);
+            succeeds(lossy.env("OMX_PACKET_LOSS", "packet=50").args([&veth.a, &veth.b]));
+        },
+    );
+}
+
+#[test]
 fn m_om9_wishes_are_fulfilled_or_refused_as_libfabric_expects() {
     with_cable(
         "m_om9_wishes_are_fulfilled_or_refused_as_libfabric_expects",
@@ -215,13 +230,13 @@ fn m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it() {
             let none = refused(&["-p", "mx"], ("OMX_IFACES", "nosuch0"));
             let sentence = "mx: nothing to provide: there is no board nosuch0";
             assert_eq!(none.matches(sentence).count(), 1, "{none}");
-            let wish = refused(&["-c", "FI_RMA"], ("FI_PROVIDER", "mx"));
+            let wish = refused(&["-c", "FI_ATOMIC"], ("FI_PROVIDER", "mx"));
             assert_eq!(
                 wish.matches("mx: nothing to provide: capabilities").count(),
                 1,
                 "{wish}"
             );
-            let others = refused(&["-c", "FI_RMA", "-p", "mx"], ("OMX_IFACES", &veth.a));
+            let others = refused(&["-c", "FI_ATOMIC", "-p", "mx"], ("OMX_IFACES", &veth.a));
             assert!(!others.contains("nothing to provide"), "{others}");
         },
     );

@@ -101,6 +101,6 @@ check_function check_comm_split, check_comm_dup, check_comm_group, check_interco
 // one_sided.c
 check_function check_put_fence, check_get_fence, check_put_large, check_get_large, check_accumulate_fence,
     check_accumulate_lock, check_put_get_lock, check_put_get_lock_large, check_fetch_and_op, check_compare_and_swap,
-    check_lock_all, check_pscw, check_shared_window;
+    check_lock_all, check_pscw, check_accumulate_dynamic, check_shared_window;
 
 #endif

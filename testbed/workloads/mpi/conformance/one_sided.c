@@ -285,6 +285,49 @@ void check_pscw(void) {
     free_bytes(out, LENGTH);
 }
 
+// Every rank adds to memory that each other one attached to a window without any.
+void check_accumulate_dynamic(void) {
+    enum { COUNT = 32768 };
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    MPI_Win window;
+    step("MPI_Win_create_dynamic");
+    if (MPI_Win_create_dynamic(MPI_INFO_NULL, comm, &window) != MPI_SUCCESS) {
+        skip("MPI_Win_create_dynamic fails");
+        return;
+    }
+    MPI_Win_set_errhandler(window, MPI_ERRORS_ARE_FATAL);
+    int *memory = calloc(COUNT, sizeof *memory), *outs = calloc(COUNT, sizeof *outs);
+    MPI_Aint own, *places = calloc((size_t)ranks, sizeof *places);
+    MPI_Win_attach(window, memory, COUNT * sizeof *memory);
+    MPI_Get_address(memory, &own);
+    MPI_Allgather(&own, 1, MPI_AINT, places, 1, MPI_AINT, comm);
+    int total = 0;
+    for (int count = 16; count <= COUNT; count *= 8) {
+        for (int i = 0; i < count; i++) {
+            outs[i] = rank + i;
+        }
+        step("MPI_Accumulate of %d integers", count);
+        MPI_Win_lock_all(0, window);
+        for (int target = 0; target < ranks; target++) {
+            MPI_Accumulate(outs, count, MPI_INT, target, places[target], count, MPI_INT, MPI_SUM, window);
+        }
+        MPI_Win_unlock_all(window);
+        step("barrier after MPI_Accumulate of %d integers", count);
+        MPI_Barrier(comm);
+        MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, window);
+        total += ranks;
+        EXPECT(memory[0] == total / ranks * (ranks * (ranks - 1) / 2), "MPI_Accumulate of %d: %d", count, memory[0]);
+        EXPECT(memory[count - 1] >= ranks * (count - 1), "MPI_Accumulate of %d: %d at the end", count, memory[count - 1]);
+        MPI_Win_unlock(rank, window);
+        MPI_Barrier(comm);
+    }
+    MPI_Win_detach(window, memory);
+    MPI_Win_free(&window);
+    free(memory);
+    free(outs);
+    free(places);
+}
+
 // The ranks of each host share memory: each writes a part of it, and reads that of its neighbour without a call of MPI.
 void check_shared_window(void) {
     enum { LENGTH = 6000 };

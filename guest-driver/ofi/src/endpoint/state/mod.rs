@@ -3,11 +3,13 @@
 //! One lock guards it. It is taken before the lock of the library's endpoint and before that of a completion queue, never
 //! behind them.
 
+mod access;
 mod connection;
 mod errors;
 mod kept;
 mod operation;
 mod receive;
+mod serve;
 mod statistics;
 mod transmit;
 
@@ -26,13 +28,15 @@ use omx::{Address, Claim, EndpointOptions, Error, Request, SourceKey, Status, St
 use slab::Slab;
 
 use self::{
+    access::CARRIES,
     connection::Connection,
     errors::meaning,
     kept::Kept,
-    operation::{Kind, Operation, PREFIX_LEN, Sent},
+    operation::{Kind, Operation, PREFIX_LEN, Remote, Sent},
+    serve::Service,
     statistics::Statistics,
 };
-pub(super) use self::{errors::error_number, receive::Receive, transmit::Message};
+pub(super) use self::{access::RemoteAccess, errors::error_number, receive::Receive, transmit::Message};
 use crate::{
     abi::*,
     address::PeerAddress,
@@ -40,8 +44,10 @@ use crate::{
     bound::Progress,
     completion_queue::{Completion, CompletionQueue, Failure},
     counter::Counter,
+    domain::Domain,
     info::TAG_MASK,
     log::{Level, log},
+    regions::{Regions, ServesRegions},
 };
 
 /// The connection key of the provider's endpoints: programs with another interface cannot connect by mistake.
@@ -95,6 +101,7 @@ pub(super) struct Guarded {
     connections: Vec<Connection>,
     /// The sends that wait for connections.
     kept: Kept,
+    service: Service,
     /// The changes of the address vector that connections and sources know of.
     changes_known: u64,
     /// The numbers of peers that messages came from, in places that several peers may share.
@@ -118,6 +125,9 @@ pub(crate) struct State {
     pub(super) is_directed: bool,
     /// The program wants to know where messages come from.
     tells_source: bool,
+    /// The endpoint may access the memory of others, and they its domain's.
+    has_remote_access: bool,
+    regions: Arc<Regions>,
     pub(super) enabled: AtomicBool,
     /// The flags of sends that are given none.
     pub(super) transmit_flags: AtomicU64,
@@ -129,18 +139,18 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Opens an endpoint on an interface, which keeps up to `sends_kept_max` sends until their peers are connected.
+    /// Opens an endpoint on the interface of its domain, which keeps up to `sends_kept_max` sends until their peers are connected.
     ///
     /// # Errors
     /// Those of [`omx::Endpoint::open`].
     pub(super) fn open(
-        interface: Option<&str>,
+        domain: &Domain,
         caps: u64,
         flags: (u64, u64),
         sends_kept_max: usize,
     ) -> Result<Arc<Self>, Error> {
         let options = EndpointOptions {
-            interface: interface.map(str::to_owned),
+            interface: domain.interface().map(str::to_owned),
             key: KEY,
             announces_head: true,
             ..EndpointOptions::default()
@@ -165,26 +175,16 @@ impl State {
             omx,
             is_directed: caps & FI_DIRECTED_RECV != 0,
             tells_source: caps & FI_SOURCE != 0,
+            has_remote_access: caps & FI_RMA != 0 && domain.has_regions(),
+            regions: Arc::clone(domain.regions()),
             enabled: AtomicBool::new(false),
             transmit_flags: AtomicU64::new(flags.0),
             receive_flags: AtomicU64::new(flags.1),
             min_multi_receive_len: AtomicUsize::new(64),
-            guarded: Mutex::new(Guarded {
-                bindings: Bindings::default(),
-                operations: Slab::new(),
-                spare: Vec::new(),
-                connections: Vec::new(),
-                kept: Kept::new(sends_kept_max),
-                changes_known: 0,
-                sources: [None; SOURCES],
-                claims: HashMap::new(),
-                multi_receive: None,
-                behind: VecDeque::new(),
-                taken: Vec::with_capacity(TAKEN_MAX),
-                told: HashSet::new(),
-                statistics: Statistics::default(),
-            }),
+            guarded: Mutex::new(Guarded::new(sends_kept_max)),
         });
+        let serves: Arc<dyn ServesRegions> = Arc::clone(&state) as _;
+        state.regions.add_endpoint(Arc::downgrade(&serves));
         // A send that was kept goes out while the program computes. The endpoint's handler must not keep it.
         let served = Arc::downgrade(&state);
         state.omx.set_help_handler(Some(Arc::new(move || {
@@ -222,6 +222,9 @@ impl State {
         if !guarded.kept.is_empty() {
             self.post_kept(guarded);
         }
+        if !guarded.service.owed.is_empty() {
+            self.send_owed(guarded);
+        }
     }
 
     /// Makes the completion of a request that is over. Its context is the number of its operation.
@@ -229,13 +232,18 @@ impl State {
         if status.context & CONNECTION != 0 {
             return self.connected(guarded, status.context & !CONNECTION, status);
         }
-        let number = status.context as usize;
+        let number = (status.context & !CARRIES) as usize;
         let Some(operation) = guarded.operations.get(number) else {
             return;
         };
         let kind = operation.kind;
         match kind {
             Kind::None => {}
+            Kind::Access(_) if status.context & CARRIES != 0 => self.carried(guarded, number, status),
+            Kind::Access(header) => self.answered(guarded, number, &header, status),
+            Kind::Request => self.requested(guarded, number, status),
+            Kind::Landing(header) => self.landed(guarded, number, &header, status),
+            Kind::Answer(_) => self.served(guarded, number),
             Kind::Send => {
                 let failure = match status.code {
                     // That the peer took less is the peer's to know.
@@ -326,9 +334,9 @@ impl State {
         }
     }
 
-    /// Makes the completion of a send that is over.
+    /// Makes the completion of a send or an access that is over.
     fn complete_send(&self, guarded: &Guarded, sent: &Sent, failure: Option<Failure>) {
-        self.count(guarded, FI_SEND, failure.is_some());
+        self.count(guarded, sent.flags & (FI_SEND | FI_READ | FI_WRITE), failure.is_some());
         let Some(binding) = &guarded.bindings.transmit_queue else {
             return;
         };
@@ -462,6 +470,11 @@ impl State {
         }
         // It is closed with its last clone otherwise, and the program may have posted buffers that it now frees.
         let _ = self.omx.clone().close();
+        // Regions can be closed now.
+        let mut guarded = self.lock();
+        for (_, operation) in &mut guarded.operations {
+            operation.remote.region = None;
+        }
     }
 }
 
@@ -493,6 +506,25 @@ impl Progress for State {
 }
 
 impl Guarded {
+    fn new(sends_kept_max: usize) -> Self {
+        Self {
+            bindings: Bindings::default(),
+            operations: Slab::new(),
+            spare: Vec::new(),
+            connections: Vec::new(),
+            kept: Kept::new(sends_kept_max),
+            service: Service::default(),
+            changes_known: 0,
+            sources: [None; SOURCES],
+            claims: HashMap::new(),
+            multi_receive: None,
+            behind: VecDeque::new(),
+            taken: Vec::with_capacity(TAKEN_MAX),
+            told: HashSet::new(),
+            statistics: Statistics::default(),
+        }
+    }
+
     /// Forgets what may have changed in the address vector.
     #[inline]
     fn notice_changes(&mut self) {
@@ -530,6 +562,7 @@ impl Guarded {
         operation.request = None;
         operation.pieces.clear();
         operation.copy = Vec::new();
+        operation.remote = Remote::default();
         self.spare.push(number);
     }
 }

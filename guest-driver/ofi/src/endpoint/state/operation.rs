@@ -1,8 +1,15 @@
 //! An operation of a program between its posting and its end, with the memory that it needs.
 
-use std::{ffi::c_void, ptr};
+use std::{
+    ffi::{c_int, c_void},
+    ptr,
+    sync::Arc,
+};
 
-use omx::{MessageFilter, Request, Segment};
+use omx::{Address, MessageFilter, Request, Segment};
+
+use super::access::{HEADER_LEN, Header};
+use crate::regions::Region;
 
 /// Every message begins with so many bytes of the provider.
 pub(super) const PREFIX_LEN: usize = 8;
@@ -37,6 +44,10 @@ impl Prefix {
 /// The memory of an operation that the library reads or writes: the prefix, and a small message behind it.
 type Scratch = [u8; SMALL_LEN_MAX];
 
+/// The header of an access is here in the memory of its operation, behind a prefix.
+const HEADER_AT: usize = SMALL_LEN_MAX - HEADER_LEN;
+const _: () = assert!(HEADER_AT >= PREFIX_LEN);
+
 /// What an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -48,6 +59,26 @@ pub(super) enum Kind {
     MultiReceive {
         used: usize,
     },
+    /// The program reads or writes the memory of another endpoint.
+    Access(Header),
+    /// A request of another endpoint is awaited.
+    Request,
+    /// The data of a write of another endpoint are awaited.
+    Landing(Header),
+    /// The access with this number of another endpoint is answered.
+    Answer(u64),
+}
+
+/// What an operation with the memory of another endpoint, or for one, needs besides.
+#[derive(Clone, Default)]
+pub(super) struct Remote {
+    pub(super) peer: Option<Address>,
+    /// The requests of the library that an access waits for.
+    pub(super) pending: u8,
+    /// Why an access fails.
+    pub(super) err: Option<c_int>,
+    /// The region that the operation uses, which cannot be closed until then.
+    pub(super) region: Option<Arc<Region>>,
 }
 
 /// What the completion of a send says.
@@ -79,8 +110,9 @@ pub(super) struct Operation {
     pub(super) room: usize,
     /// The request of the library, once it is posted.
     pub(super) request: Option<Request>,
-    /// The bytes of an injected message that is not small.
+    /// The bytes of an injected message that is not small, or the memory for a request of another endpoint.
     pub(super) copy: Vec<u8>,
+    pub(super) remote: Remote,
     scratch: *mut Scratch,
 }
 
@@ -101,6 +133,7 @@ impl Operation {
             room: 0,
             request: None,
             copy: Vec::new(),
+            remote: Remote::default(),
             scratch: Box::into_raw(Box::new([0; SMALL_LEN_MAX])),
         }
     }
@@ -143,6 +176,36 @@ impl Operation {
     pub(super) fn prefix(&self) -> Prefix {
         // SAFETY: as above: the request that wrote it is over.
         Prefix(unsafe { self.scratch.cast::<[u8; PREFIX_LEN]>().read() })
+    }
+
+    /// Writes the request of an access.
+    pub(super) fn set_header(&mut self, header: &Header) {
+        // SAFETY: as in `set_prefix`; it ends where the memory ends.
+        unsafe {
+            self.scratch
+                .cast::<u8>()
+                .add(HEADER_AT)
+                .cast::<[u8; HEADER_LEN]>()
+                .write(header.to_bytes());
+        }
+    }
+
+    /// Returns the memory of the request of an access.
+    pub(super) fn header_memory(&self) -> Segment {
+        Segment {
+            ptr: self.scratch.cast::<u8>().wrapping_add(HEADER_AT),
+            len: HEADER_LEN as u32,
+        }
+    }
+
+    /// Writes the answer to an access: 0, or an error number.
+    pub(super) fn set_answer(&mut self, err: c_int) {
+        self.set_prefix(Prefix(u64::from(err.unsigned_abs()).to_le_bytes()));
+    }
+
+    /// Reads the answer to an access.
+    pub(super) fn answer(&self) -> u64 {
+        u64::from_le_bytes(self.prefix().0)
     }
 
     /// Keeps a small message with its prefix.

@@ -183,7 +183,7 @@ impl State {
 
     /// Hands the message of an operation to the library, or keeps it until the peer of this number has an address. The operation is
     /// over if that fails.
-    fn hand_over_or_keep(
+    pub(super) fn hand_over_or_keep(
         &self,
         guarded: &mut Guarded,
         posting: Posting,
@@ -204,6 +204,9 @@ impl State {
 
     /// Hands the message of an operation to the library.
     pub(super) fn hand_over(&self, guarded: &mut Guarded, posting: &Posting, to: Address) -> Result<(), i32> {
+        if let Kind::Access(header) = guarded.operations[posting.number].kind {
+            return self.ask(guarded, posting.number, &header, to);
+        }
         let operation = &mut guarded.operations[posting.number];
         let mut list = [operation.scratch(posting.small_len); IOV_LIMIT + 1];
         list[1..=operation.pieces.len()].copy_from_slice(&operation.pieces);
@@ -229,7 +232,7 @@ impl State {
 
 impl Guarded {
     /// Returns an operation that sends, to be filled in, and its number.
-    fn operation_of_send(&mut self, sent: &Sent) -> (usize, &mut Operation) {
+    pub(super) fn operation_of_send(&mut self, sent: &Sent) -> (usize, &mut Operation) {
         let (number, operation) = self.operation();
         operation.kind = Kind::Send;
         operation.context = sent.context;
