@@ -149,33 +149,66 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
+/// Returns where a link of the document at `path` leads to, and the heading there, unless it leaves this repository.
+fn target_of(path: &Path, link: &str) -> Option<(PathBuf, Option<String>)> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return None;
+    }
+    let (file, anchor) = link
+        .split_once('#')
+        .map_or((link, None), |(file, anchor)| (file, Some(anchor)));
+    let target = match file {
+        "" => path.to_owned(),
+        file => clean(&path.parent().expect("a folder").join(file)),
+    };
+    Some((target, anchor.map(str::to_owned)))
+}
+
+/// Says whether there is such a heading in such a file.
+fn is_there((target, anchor): &(PathBuf, Option<String>)) -> bool {
+    match anchor {
+        None => target.exists(),
+        Some(anchor) => target.is_file() && anchors(&text_of(target)).contains(anchor),
+    }
+}
+
 #[test]
 fn links_lead_to_files_and_headings_that_exist() {
     let (mut wrong, mut count) = (Vec::new(), 0);
     for path in files().iter().filter(|path| is_document(path)) {
         for link in links(&text_of(path)) {
-            if link.contains("://") || link.starts_with("mailto:") {
-                continue;
-            }
+            let Some(target) = target_of(path, &link) else { continue };
             count += 1;
-            let (file, anchor) = link
-                .split_once('#')
-                .map_or((link.as_str(), None), |(file, anchor)| (file, Some(anchor)));
-            let target = if file.is_empty() {
-                path.clone()
-            } else {
-                clean(&path.parent().expect("a folder").join(file))
-            };
-            let is_there = match anchor {
-                None => target.exists(),
-                Some(anchor) => target.is_file() && anchors(&text_of(&target)).contains(anchor),
-            };
-            if !is_there {
+            if !is_there(&target) {
                 wrong.push(format!("{}: {link}", path.display()));
             }
         }
     }
     assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
+    assert!(count > 100, "{count} links");
+}
+
+/// The book is read where the repository is not: a page that includes a specification has its links, too, from the page's own place.
+#[test]
+fn every_link_of_the_rendered_book_stays_inside_it() {
+    let source = root().join("docs/book/src");
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for path in files().iter().filter(|path| path.starts_with(&source)) {
+        if path.extension().is_some_and(|end| end == "md") {
+            for link in links(&text_of(path)) {
+                let Some(target) = target_of(path, &link) else { continue };
+                count += 1;
+                if !target.0.starts_with(&source) || !is_there(&target) {
+                    wrong.push(format!("{}: {link}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "links that lead out of the book; name the file instead:\n{}",
+        wrong.join("\n")
+    );
     assert!(count > 100, "{count} links");
 }
 

@@ -266,6 +266,10 @@ fn what_the_readme_names_exists() {
                     let is_branch = |line: &str| line.trim_end_matches(')').split(" | ").any(|name| name == *what);
                     assert!(text.lines().any(is_branch), "{command}");
                 }
+                ("build", Some(_)) => {
+                    let is_known = |name: &&str| text.split([' ', '|', '\n']).any(|word| word == *name);
+                    assert!(words.iter().all(is_known), "{command}");
+                }
                 // These get files or commands: `scripts/test` runs them.
                 ("strategy" | "two-hosts", Some(_)) | (_, None) => {}
                 _ => panic!("`{command}` in the documents is unknown"),
