@@ -138,8 +138,8 @@ fn swap(shared: &Arc<Shared>, program: &Path, old_pid: u32) -> Result<ReloadRepo
         };
         inner.reload.before = Some(before);
     })?;
-    let connected: Vec<String> = with_guests(&info).map(str::to_owned).collect();
-    let (now, missing) = wait_for_guests(shared, &connected)?;
+    let served = served(&info);
+    let Return { now, missing, at } = wait_for_guests(shared, &served)?;
     let digest = if went_back.is_some() { &old_digest } else { &new_digest };
     let version = if went_back.is_some() {
         &info.version
@@ -159,9 +159,9 @@ fn swap(shared: &Arc<Shared>, program: &Path, old_pid: u32) -> Result<ReloadRepo
         },
         went_back,
         lost_frames: drained.on_links + drained.in_dma,
-        cards: connected.len(),
+        cards: served.len(),
         missing,
-        pause_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        pause_ms: u64::try_from((at - began).as_millis()).unwrap_or(u64::MAX),
     })
 }
 
@@ -210,14 +210,12 @@ pub(super) fn restart_vnicd(shared: &Arc<Shared>) -> Result<()> {
     let outcome = hand_over(shared, |_| ());
     end(shared, pid, outcome.is_err());
     let lab = shared.lab();
-    let stays: Vec<String> = with_guests(&outcome?.info)
-        .filter(|port| {
-            lab.ports()
-                .any(|(name, node, _)| name == **port && super::guest_process::runs(shared, &node.name))
-        })
-        .map(str::to_owned)
-        .collect();
-    let (_, missing) = wait_for_guests(shared, &stays)?;
+    let mut stays = served(&outcome?.info);
+    stays.retain(|card| {
+        lab.ports()
+            .any(|(name, node, _)| name == card.name && super::guest_process::runs(shared, &node.name))
+    });
+    let Return { missing, .. } = wait_for_guests(shared, &stays)?;
     ensure!(
         missing.is_empty(),
         "these cards have not found their guests again: {}",
@@ -277,24 +275,56 @@ fn trial(shared: &Shared, program: &Path, mut config: Config) -> Result<Info> {
     info
 }
 
-fn with_guests(info: &Info) -> impl Iterator<Item = &str> {
-    let connected = info.ports.iter().filter(|port| port.connected);
-    connected.map(|port| port.name.as_str())
+/// A card that had a guest, and how many of its rings ran: frames flow only over those.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Served {
+    name: String,
+    rings: u32,
 }
 
-/// Waits until `vnicd` has these cards' guests again; returns those that it has not.
-fn wait_for_guests(shared: &Shared, connected: &[String]) -> Result<(Info, Vec<String>)> {
+/// The cards that have a guest.
+fn served(info: &Info) -> Vec<Served> {
+    let connected = info.ports.iter().filter(|port| port.connected);
+    let card = |port: &vnicd_protocol::PortInfo| Served {
+        name: port.name.clone(),
+        rings: port.rings_started,
+    };
+    connected.map(card).collect()
+}
+
+/// Returns the names of those cards whose rings do not all run, as they did `before`. A QEMU that is stopped is connected, and no more.
+fn not_back(before: &[Served], info: &Info) -> Vec<String> {
+    let now = served(info);
+    let is_back = |card: &Served| {
+        now.iter()
+            .any(|found| found.name == card.name && found.rings >= card.rings)
+    };
+    let missing = before.iter().filter(|card| !is_back(card));
+    missing.map(|card| card.name.clone()).collect()
+}
+
+/// The end of the wait for the guests of cards.
+struct Return {
+    /// Description that `vnicd` gave of itself at last.
+    now: Info,
+    /// Names of the cards whose guests have not come back.
+    missing: Vec<String>,
+    /// When the last of the others came back.
+    at: Instant,
+}
+
+/// Waits until `vnicd` serves the guests of all these cards again, but not for ever.
+fn wait_for_guests(shared: &Shared, before: &[Served]) -> Result<Return> {
     let deadline = Instant::now() + RETURN_TIMEOUT;
+    let (mut missing_before, mut at) = (before.len(), Instant::now());
     loop {
-        let info = shared.vnicd()?.info()?;
-        let back: Vec<&str> = with_guests(&info).collect();
-        let missing: Vec<String> = connected
-            .iter()
-            .filter(|name| !back.contains(&name.as_str()))
-            .cloned()
-            .collect();
+        let now = shared.vnicd()?.info()?;
+        let missing = not_back(before, &now);
+        if missing.len() < missing_before {
+            (missing_before, at) = (missing.len(), Instant::now());
+        }
         if missing.is_empty() || Instant::now() > deadline {
-            return Ok((info, missing));
+            return Ok(Return { now, missing, at });
         }
         if shared.pause(RETURN_POLL_INTERVAL) {
             bail!("the lab is being ended");
@@ -344,6 +374,58 @@ mod tests {
         assert!(!swapped.is_in_progress() && swapped.starts == 2);
         assert!(!swapped.go_back(&why), "once it has started, it is the one");
         assert_eq!(swapped.program(), Path::new("/new/vnicd"));
+    }
+
+    /// What a `vnicd` says of cards by name, whether they are connected, and running rings.
+    fn info(cards: &[(&str, bool, u32)]) -> Info {
+        let port = |&(name, connected, rings): &(&str, bool, u32)| {
+            serde_json::json!({
+                "name": name, "switch": "s1", "mac": null, "mac_in_use": null, "socket": "/s", "mode": "connect",
+                "connected": connected, "link_up": true, "rings_started": rings, "failed": null, "features": [],
+                "queue_pairs": 1, "mtu": 1500,
+            })
+        };
+        let ports: Vec<_> = cards.iter().map(port).collect();
+        let said = serde_json::json!({
+            "version": "0", "pid": 1, "uptime_ns": 1, "ports": ports, "strategies": [],
+        });
+        serde_json::from_value(said).expect("what vnicd says")
+    }
+
+    #[test]
+    fn a_card_is_back_when_its_rings_run_and_is_named_otherwise() {
+        let before = served(&info(&[
+            ("a", true, 2),
+            ("b", true, 2),
+            ("no-driver", true, 0),
+            ("off", false, 0),
+        ]));
+        assert_eq!(before.len(), 3);
+        let stopped = info(&[
+            ("a", true, 2),
+            ("b", true, 0),
+            ("no-driver", true, 0),
+            ("off", false, 0),
+        ]);
+        assert_eq!(
+            not_back(&before, &stopped),
+            ["b"],
+            "connected, and its QEMU does nothing"
+        );
+        let gone = info(&[
+            ("a", false, 0),
+            ("b", true, 2),
+            ("no-driver", false, 0),
+            ("off", false, 0),
+        ]);
+        assert_eq!(not_back(&before, &gone), ["a", "no-driver"]);
+        let all = info(&[
+            ("a", true, 2),
+            ("b", true, 2),
+            ("no-driver", true, 2),
+            ("off", false, 0),
+        ]);
+        assert!(not_back(&before, &all).is_empty());
     }
 
     #[test]
