@@ -10,7 +10,8 @@ use crate::PacketInfo;
 
 /// How many packets of one queue may be in flight to host memory.
 ///
-/// Each of them occupies a receive descriptor of the guest; 1024 is the largest receive ring that QEMU gives such a card.
+/// Each of them occupies a receive descriptor of the guest, so a ring of that size has no use for more; what a larger one has
+/// waits there.
 /// A power of two, so that positions wrap with a mask.
 pub const PENDING_MAX: usize = 1024;
 

@@ -26,7 +26,7 @@ pub(crate) use disabled::Disabled;
 pub const DELAY_NS_DEFAULT: u64 = 75_000;
 /// The longest coalescing delay: a packet that waits a second for its announcement looks lost to every protocol above.
 pub const DELAY_NS_MAX: u64 = 1_000_000_000;
-/// The greatest count limit: no more packets than this fit the largest receive ring.
+/// The greatest count limit: as many packets as may be in flight to host memory.
 pub const FRAMES_MAX_MAX: u32 = crate::PENDING_MAX as u32;
 
 weft_settings::settings! {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ether::Time;
-use virtio_bindings::{virtio_net, virtio_ring};
+use virtio_bindings::{virtio_config, virtio_net, virtio_ring};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 use self::ring::DriverRing;
@@ -140,11 +140,11 @@ impl Rig {
         self.add_guest_with(switch, features, |settings| settings.loopback = true)
     }
 
-    /// Adds a guest at `switch` whose card's settings are the default ones but for what `change` changes.
+    /// Adds a guest at `switch` with VERSION_1 and these features, whose card's settings are the default ones but for what `change` changes.
     pub fn add_guest_with(&mut self, switch: usize, features: u64, change: impl FnOnce(&mut PortSettings)) -> usize {
         let mut card = self.card_at(switch, change);
         let memory = Arc::new(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).expect("memory"));
-        card.set_features(features);
+        card.set_features(features | 1 << virtio_config::VIRTIO_F_VERSION_1);
         card.set_memory(memory.clone(), self.now);
         self.add_driver(card, memory, features)
     }

@@ -152,7 +152,10 @@ impl DataPlane {
             }
         }
         for index in 0..self.cards().len() {
-            moved |= !self.cards()[index].waiting().is_empty() && self.forwarding.wiring.deliver_waiting(index, now);
+            if !self.cards()[index].waiting().is_empty() {
+                self.serve_dma_if_due(index, now);
+                moved |= self.forwarding.wiring.deliver_waiting(index, now);
+            }
         }
         if self.forwarding.has_reliable_groups && self.packets_wait_for_hosts() {
             moved |= self.contained(None, now, |plane| plane.forwarding.give_to_hosts(now));
@@ -292,11 +295,28 @@ impl DataPlane {
         match card.transmit_ring(pair).blocked() {
             None => card.transmit_ring(pair).awaits_translation(),
             Some(blocked) => {
-                let Blocked { card, queue, until } = *blocked;
-                // Nobody else waits where a guest does for its own translations.
-                card == index && self.card(card).awaits_translation(queue)
-                    || now < until && self.card(card).is_still_stalled(queue, now)
+                let blocked = *blocked;
+                self.is_still_blocked(index, blocked, now)
             }
+        }
+    }
+
+    /// Whether what the head frame of a ring of the card at `index` waits for is still not there.
+    #[cold]
+    fn is_still_blocked(&mut self, index: usize, blocked: Blocked, now: Time) -> bool {
+        let Blocked { card, queue, until } = blocked;
+        self.serve_dma_if_due(card, now);
+        // Nobody else waits where a guest does for its own translations.
+        card == index && self.card(card).awaits_translation(queue)
+            || now < until && self.card(card).is_still_stalled(queue, now)
+    }
+
+    /// Where frames wait for the modelled DMA of a card: what it has completed makes room, however late that is noticed.
+    #[cold]
+    fn serve_dma_if_due(&mut self, index: usize, now: Time) {
+        let card = self.card(index);
+        if card.is_in_flight() && card.firmware().next_event().is_some_and(|at| at <= now) {
+            self.serve_due(index, now);
         }
     }
 

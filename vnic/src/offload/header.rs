@@ -4,6 +4,8 @@ use virtio_bindings::virtio_net as net;
 
 /// Bytes of the header in front of every frame; under VERSION_1 it has this length with and without mergeable buffers.
 pub const NET_HEADER_LEN: usize = 12;
+/// Bytes of the header of legacy virtio-net without mergeable buffers, which ends before num_buffers.
+pub const LEGACY_NET_HEADER_LEN: usize = 10;
 
 const FLAG_NEEDS_CSUM: u8 = net::VIRTIO_NET_HDR_F_NEEDS_CSUM as u8;
 const GSO_NONE: u8 = net::VIRTIO_NET_HDR_GSO_NONE as u8;

@@ -7,5 +7,5 @@
 mod header;
 mod segment;
 
-pub use header::{BadOffload, NET_HEADER_LEN, NetHeader, Offloads};
+pub use header::{BadOffload, LEGACY_NET_HEADER_LEN, NET_HEADER_LEN, NetHeader, Offloads};
 pub use segment::{Cut, HEADERS_MAX, OnWire, Segments, complete_checksum};

@@ -17,16 +17,16 @@ pub use split::{DriverWords, RingAddresses, SplitRing};
 
 use crate::memory::Access;
 
-/// The largest ring: what QEMU has for a vhost-user NIC; more only fills caches.
-pub const RING_SIZE_MAX: u16 = 1024;
+/// The largest ring that the specification has. QEMU gives a vhost-user NIC up to 1024 entries.
+pub const RING_SIZE_MAX: u16 = 32768;
 
 /// Pieces (and descriptors) of one chain: what the most scattered driver uses, Windows' with 256 fragments and their
 /// headers; Linux needs 19 for a frame of 64 KiB, or 47 where it was built so, DPDK 33. The data plane works on a chain while all
 /// its ports wait, so a chain of a whole large ring of single bytes would be their time.
 pub const CHAIN_PIECES_MAX: usize = 258;
 
-/// Pieces of all receive buffers that one frame takes: a whole ring of buffers in one piece each.
-pub const FRAME_PIECES_MAX: usize = RING_SIZE_MAX as usize;
+/// Pieces of all receive buffers that one frame takes: a whole ring of QEMU's, of buffers in one piece each.
+pub const FRAME_PIECES_MAX: usize = 1024;
 
 /// In which direction the device moves data on a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,6 +28,8 @@ pub(super) struct Shadow {
     fetched: u16,
     /// Used index as the guest's memory has it.
     pushed: u16,
+    /// For each descriptor a bit, set while entries are fetched by which it was copied already.
+    copied: Box<[u64]>,
 }
 
 // SAFETY: the tables are this value's own, and the thread that has it is the only one that uses them.
@@ -61,6 +63,7 @@ impl Shadow {
             tables: Box::into_raw(vec![0u64; words].into_boxed_slice()),
             fetched: used,
             pushed: used,
+            copied: vec![0; usize::from(size).div_ceil(64)].into_boxed_slice(),
         };
         shadow.keep_used(2, used);
         shadow.keep_available(2, used);
@@ -115,10 +118,10 @@ impl Shadow {
             self.keep_available(2, index);
             return Ok(());
         }
-        let mut copied = [0u64; RING_SIZE_MAX as usize / 64];
+        self.copied.fill(0);
         let mut outcome = Ok(());
         for _ in 0..count {
-            outcome = self.fetch_entry(&mut copied);
+            outcome = self.fetch_entry();
             if outcome.is_err() {
                 break;
             }
@@ -129,7 +132,7 @@ impl Shadow {
     }
 
     /// Copies the next entry, and those descriptors of its chain that are not marked as copied.
-    fn fetch_entry(&self, copied: &mut [u64; RING_SIZE_MAX as usize / 64]) -> Result<(), Halt> {
+    fn fetch_entry(&mut self) -> Result<(), Halt> {
         let slot = usize::from(self.fetched & (self.size - 1));
         let at = 4 + 2 * slot;
         let head = self
@@ -140,7 +143,7 @@ impl Shadow {
         // What is not in the table breaks a rule, which is found when the chain is walked.
         while let Some(index) = next.filter(|index| *index < self.size) {
             let (word, bit) = (usize::from(index / 64), 1 << (index % 64));
-            if copied[word] & bit != 0 {
+            if self.copied[word] & bit != 0 {
                 break;
             }
             let at = DESC_LEN * usize::from(index);
@@ -150,7 +153,7 @@ impl Shadow {
                 .map_err(outside)?;
             // SAFETY: the index is below the size, so the place is inside the private table.
             unsafe { self.descriptors().add(at).cast::<[u8; DESC_LEN]>().write(descriptor) };
-            copied[word] |= bit;
+            self.copied[word] |= bit;
             next = next_of(&descriptor);
         }
         self.keep_available(at, head);

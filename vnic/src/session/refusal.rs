@@ -37,8 +37,6 @@ weft_settings::named! {
         FeaturesNotOffered = "features_not_offered",
         /// The frontend asks for protocol features that the backend does not have.
         ProtocolFeaturesNotOffered = "protocol_features_not_offered",
-        /// A running ring without VERSION_1 and MRG_RXBUF.
-        LegacyHeader = "legacy_header",
         /// SET_OWNER came twice.
         OwnerTwice = "owner_twice",
         /// A ring that the card does not have.

@@ -5,8 +5,7 @@
 //! Gaps closed here (each was seen with stock frontends, or would stop or spin a thread of the published backend):
 //! SET_VRING_ENABLE before SET_FEATURES is deferred and replayed; memory regions that are announced again are dropped; memory
 //! tables are sorted; the kick of a running ring is exchanged with the ring switched off in between; ring sizes, places, features
-//! and files that the backend would take without effect are refused, and so are rings whose frames would have the 10-byte
-//! header of legacy virtio-net.
+//! and files that the backend would take without effect are refused.
 
 use std::os::fd::OwnedFd;
 
@@ -418,9 +417,6 @@ impl Rules {
         if before.unwrap_or(0) & VHOST_LOG_ALL != 0 && features & VHOST_LOG_ALL == 0 {
             passage.marking = Marking::Last;
         }
-        if self.rings.iter().any(|ring| ring.served) {
-            self.check_header_len()?;
-        }
         for (index, ring) in self.rings.iter_mut().enumerate() {
             let deferred = ring.deferred_enable.take();
             if features & VIRTIO_PROTOCOL_FEATURES == 0 {
@@ -439,19 +435,6 @@ impl Rules {
             }
         }
         Ok(())
-    }
-
-    /// Refuses frames with the 10-byte header, which come from drivers of the time before virtio 1.0. Asked when a ring starts:
-    /// a frontend that has no driver yet may agree on nothing.
-    fn check_header_len(&self) -> Result<(), Refusal> {
-        let features = self.features.unwrap_or(0);
-        if features & (VIRTIO_VERSION_1 | VIRTIO_NET_MRG_RXBUF) != 0 {
-            return Ok(());
-        }
-        Err(SessionRule::LegacyHeader.broken(format!(
-            "a ring starts with the features {features:#x}, without VERSION_1 and MRG_RXBUF: this card does not serve the 10-byte \
-             header of legacy virtio-net; use a driver of virtio 1.0 or later (in QEMU, leave disable-modern=off)"
-        )))
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<(), Refusal> {
@@ -583,7 +566,6 @@ impl Rules {
         }
         if !kinds.is_empty() {
             (ring.started, ring.served) = (true, true);
-            self.check_header_len()?;
         }
         Ok(())
     }

@@ -1,10 +1,7 @@
 //! Generated vhost-user messages: for each rule of a session a family of messages that break it and no other before it, drawn from
 //! a seed. They are only described here; `session_rules.rs` sends them and checks the counters.
 
-use weft_vnic_testkit::{
-    F_CSUM, F_EVENT_IDX, F_INDIRECT_DESC, F_MTU, F_PROTOCOL_FEATURES, F_VERSION_1, Frontend, MEMORY_BASE, Seed,
-    memory_table_body,
-};
+use weft_vnic_testkit::{F_PROTOCOL_FEATURES, F_VERSION_1, Frontend, MEMORY_BASE, Seed, memory_table_body};
 
 use crate::attacks::{RX, TX};
 
@@ -32,7 +29,6 @@ pub const SESSION_RULES: &[&str] = &[
     "kick_semaphore",
     "features_not_offered",
     "protocol_features_not_offered",
-    "legacy_header",
     "owner_twice",
     "ring_unknown",
     "ring_running",
@@ -302,10 +298,6 @@ impl Ground {
             "protocol_features_not_offered" => {
                 let bit = seed.pick(&[4_u64, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 17, 18, 31, 63]);
                 odd(SET_PROTOCOL_FEATURES, &[1 << bit | seed.any() & 9], &[])
-            }
-            "legacy_header" => {
-                let some = F_PROTOCOL_FEATURES | F_EVENT_IDX | F_INDIRECT_DESC | F_CSUM | F_MTU;
-                odd(SET_FEATURES, &[seed.any() & some], &[])
             }
             "owner_twice" => odd(SET_OWNER, &[], &[]),
             "ring_unknown" => {

@@ -100,6 +100,66 @@ fn frames_arrive_whole_however_guests_cut_their_buffers() {
     daemon.finish();
 }
 
+/// Two guests with rings of `size` entries and buffers of one page for eight; `b` fills all its buffers before it looks.
+fn fill_rings(daemon: &Daemon, size: u16) {
+    let [mut a, mut b] = ["a", "b"].map(|port| {
+        let mut config = FrontendConfig::connect(daemon.socket(port));
+        config.ring_size = size;
+        (config.tx_buffer_len, config.rx_buffer_len) = (448, 448);
+        daemon.guest(config)
+    });
+    introduce(&mut a, A, &mut b, B);
+    let deadline = Instant::now() + DRAIN;
+    while a.pairs[0].tx.free() < size || b.pairs[0].tx.free() < size {
+        assert!(Instant::now() < deadline, "{size}: transmit buffers do not come back");
+    }
+    // Twice, so that the indices begin anew in between.
+    let mut tracker = Tracker::new(1);
+    for round in 0..2 {
+        while b.pairs[0].rx.poll(64, |_, _| {}) > 0 {}
+        for sequence in round * u64::from(size)..(round + 1) * u64::from(size) {
+            let mut frame = [0; 60];
+            Numbered { stream: 1, sequence }.write(&mut frame, B, A);
+            assert!(a.pairs[0].tx.send(&frame), "{size}: the ring is full");
+        }
+        let deadline = Instant::now() + DRAIN;
+        while b.pairs[0].rx.pending() < size || a.pairs[0].tx.free() < size {
+            assert!(
+                Instant::now() < deadline,
+                "{size}: {} have come",
+                b.pairs[0].rx.pending()
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        while b.pairs[0].rx.poll(64, |_, frame| tracker.note(frame)) > 0 {}
+    }
+    assert!(
+        tracker.is_perfect(2 * u64::from(size)),
+        "{size}: {} repeated",
+        tracker.repeated
+    );
+}
+
+#[test]
+fn rings_have_as_many_entries_as_the_specification_allows() {
+    let daemon = Daemon::start(&["a", "b"]);
+    for size in [2048, 8192, 32_768] {
+        fill_rings(&daemon, size);
+    }
+    daemon.finish();
+}
+
+#[test]
+fn a_modelled_dma_has_fewer_frames_in_flight_than_a_large_ring_has_buffers() {
+    let port = |name: &str| serde_json::json!({ "name": name, "switch": "s", "listen": format!("{name}.sock") });
+    let mut slow = port("b");
+    slow["dma"] = serde_json::json!({ "setup_ns": 20_000, "rate_bps": 0, "parallelism": 1 });
+    let config = serde_json::json!({ "switches": [{ "name": "s" }], "ports": [port("a"), slow] });
+    let daemon = Daemon::start_with_config(&config);
+    fill_rings(&daemon, 4096);
+    daemon.finish();
+}
+
 #[test]
 fn bursts_to_everybody_reach_everybody() {
     let names = ["a", "b", "c", "d"];

@@ -115,6 +115,11 @@ impl Card {
         waits && ring.is_ready() && map.is_some_and(|map| ring.is_short(map) == Ok(true))
     }
 
+    /// Whether a receive queue takes no frame before others have reached the guest's memory.
+    pub fn is_in_flight(&self) -> bool {
+        self.pairs.iter().any(|pair| pair.rx.is_in_flight())
+    }
+
     /// True if trying again to deliver what receive queue `queue` refused would find too few buffers again. Checks each new buffer
     /// once.
     pub fn is_short(&mut self, queue: usize) -> bool {

@@ -57,7 +57,7 @@ impl Card {
             }
             let pipeline = self.firmware.rx(queue as u16);
             let packet = pipeline.classify(frame.inline, frame.len);
-            // Every pending packet holds at least one descriptor and a ring is no larger than the pipeline.
+            // A receive ring has no more packets in hand than the pipeline takes.
             let arrived = pipeline.arrive(now, packet);
             debug_assert!(arrived.is_ok());
             if let Some(capture) = &mut self.capture {

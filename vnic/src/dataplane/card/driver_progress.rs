@@ -6,28 +6,22 @@
 //! alone or keeps used_event at the next entry to process while it wants calls. Otherwise approximate, and late rather than
 //! early: Linux refills in batches, and moves used_event when it leaves its polling loop.
 
+use std::collections::VecDeque;
+
 use ether::Time;
 
-use super::fifo::Fifo;
-use crate::ring::{DriverWords, RING_SIZE_MAX};
+use crate::ring::DriverWords;
 
 /// The packets of one receive ring that are published and not known to be processed, while the card has a watchdog.
+#[derive(Default)]
 pub struct DriverProgress {
     watched: bool,
     /// Used index up to which entries are known to be processed.
     processed: u16,
-    /// For each packet beyond that: the used index behind its last entry.
-    ends: Fifo<u16, { RING_SIZE_MAX as usize }>,
-}
-
-impl Default for DriverProgress {
-    fn default() -> Self {
-        Self {
-            watched: false,
-            processed: 0,
-            ends: Fifo::filled_with(0),
-        }
-    }
+    /// Entries of the ring.
+    size: u16,
+    /// For each packet beyond that: the used index behind its last entry. At most as many as the ring has entries.
+    ends: VecDeque<u16>,
 }
 
 impl DriverProgress {
@@ -36,17 +30,28 @@ impl DriverProgress {
     #[inline]
     pub fn watch(&mut self, watched: bool, waiting: u32, words: impl FnOnce() -> DriverWords) {
         if watched != self.watched {
-            self.watched = watched;
-            self.begin(if watched { waiting } else { 0 }, words().published);
+            self.begin(watched, waiting, words);
         }
     }
 
     #[cold]
-    fn begin(&mut self, waiting: u32, published: u16) {
-        let waiting = waiting.min(RING_SIZE_MAX.into()) as u16;
-        self.processed = published.wrapping_sub(waiting);
+    #[inline(never)]
+    fn begin(&mut self, watched: bool, waiting: u32, words: impl FnOnce() -> DriverWords) {
+        self.watched = watched;
+        let words = words();
+        let waiting = if watched {
+            waiting.min(words.size.into()) as u16
+        } else {
+            0
+        };
+        self.size = words.size;
+        self.processed = words.published.wrapping_sub(waiting);
         self.ends.clear();
-        self.ends.extend_counting(self.processed, waiting.into());
+        if self.watched {
+            self.ends.reserve(usize::from(self.size));
+        }
+        let first = self.processed;
+        self.ends.extend((1..=waiting).map(|step| first.wrapping_add(step)));
     }
 
     /// Whether packets are followed.
@@ -56,15 +61,16 @@ impl DriverProgress {
     }
 
     /// A packet was published whose last entry is before used index `end`.
+    #[inline(never)]
     pub fn publish(&mut self, end: u16, words: impl FnOnce() -> DriverWords) {
-        if self.ends.len() == usize::from(RING_SIZE_MAX) {
+        if self.ends.len() >= usize::from(self.size) {
             // More packets than the ring has entries are not in the driver's hands: the available index tells.
             self.update(&words());
-            if self.ends.len() == usize::from(RING_SIZE_MAX) {
-                self.ends.skip(1);
+            if self.ends.len() >= usize::from(self.size) {
+                self.ends.pop_front();
             }
         }
-        self.ends.push(end);
+        self.ends.push_back(end);
     }
 
     /// Packets that the driver has not processed: what neither used_event nor the available index has gone beyond.
@@ -96,9 +102,9 @@ impl DriverProgress {
         let done = self
             .ends
             .iter()
-            .take_while(|end| published.wrapping_sub(*end) >= beyond)
+            .take_while(|end| published.wrapping_sub(**end) >= beyond)
             .count();
-        self.ends.skip(done);
+        self.ends.drain(..done);
         self.ends.len() as u64
     }
 

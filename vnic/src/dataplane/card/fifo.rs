@@ -57,6 +57,15 @@ impl<T: Copy, const N: usize> Fifo<T, N> {
         self.first = self.first.wrapping_add(count as u32);
     }
 
+    /// Puts `change` of each entry in its place.
+    #[cold]
+    pub fn replace_each(&mut self, change: impl Fn(T) -> T) {
+        for index in 0..self.len() as u32 {
+            let entry = &mut self.entries[(self.first.wrapping_add(index) & Self::MASK) as usize];
+            *entry = change(*entry);
+        }
+    }
+
     /// Drops all entries.
     pub fn clear(&mut self) {
         self.first = self.end;

@@ -13,6 +13,7 @@ use vhost_user_backend::VringT;
 use super::Card;
 use super::ring_activity::RingActivity;
 use crate::memory::MemoryMap;
+use crate::offload::{LEGACY_NET_HEADER_LEN, NET_HEADER_LEN};
 use crate::ring::{Halt, RingAddresses, Rule, SplitRing};
 use crate::session::SessionVring;
 
@@ -176,11 +177,16 @@ impl Card {
         self.compare_base(index, vring.queue_next_avail(), used, now);
         let resumed = used != 0;
         let queue = index / 2;
+        let header_len = if self.negotiated.has_legacy_header {
+            LEGACY_NET_HEADER_LEN
+        } else {
+            NET_HEADER_LEN
+        };
         let Some(pair) = self.pairs.get_mut(queue) else {
             return Ok(());
         };
         if index.is_multiple_of(2) {
-            pair.rx.start(ring, vring.clone(), enabled);
+            pair.rx.start(ring, vring.clone(), enabled, header_len);
             if let Some(map) = self.negotiated.map.as_ref().filter(|map| map.translation().is_some()) {
                 pair.rx.translations_changed(map);
             }
@@ -194,7 +200,7 @@ impl Card {
                 self.resume_timers(resumed, now);
             }
         } else {
-            pair.tx.start(ring, vring.clone(), enabled);
+            pair.tx.start(ring, vring.clone(), enabled, header_len);
             if resumed {
                 self.counters.tx_decided += 1;
                 self.counters.tx_signalled += 1;

@@ -40,12 +40,8 @@ use super::frames::mtu;
 use super::observers::capture::CardCapture;
 use crate::memory::{MemoryMap, Misses};
 use crate::offload::{Offloads, OnWire};
-use crate::ring::RING_SIZE_MAX;
 use vnicd_protocol::PortSettings;
 use vnicd_protocol::drops::{RxDrop, TRACED_TX_DROP, TxDrop};
-
-// A pending packet holds a descriptor: the pipeline takes whatever a ring can hold.
-const _: () = assert!(RING_SIZE_MAX as usize <= firmware::PENDING_MAX);
 
 /// One receive and one transmit ring.
 #[derive(Default)]
@@ -86,6 +82,8 @@ struct Negotiated {
     receiver: Offloads,
     /// MRG_RXBUF is on: a frame may take several receive buffers.
     mergeable: bool,
+    /// Neither that nor VERSION_1: the header before a frame is that of legacy virtio-net, which has no num_buffers.
+    has_legacy_header: bool,
 }
 
 /// A card.
@@ -207,6 +205,8 @@ impl Card {
         self.negotiated.sender = Offloads::of_sender(features);
         self.negotiated.receiver = Offloads::of_receiver(features);
         self.negotiated.mergeable = features & 1 << virtio_net::VIRTIO_NET_F_MRG_RXBUF != 0;
+        let is_modern = features & 1 << virtio_config::VIRTIO_F_VERSION_1 != 0;
+        self.negotiated.has_legacy_header = !is_modern && !self.negotiated.mergeable;
     }
 
     /// What the guest may ask of the card.

@@ -13,10 +13,14 @@ use super::transmit_batch::CompactFrame;
 use crate::dataplane::frames::frame_ref::{FrameRef, copy};
 use crate::memory::{CACHE_LINE, MemoryMap, Piece, prefetch_for_write};
 use crate::offload::{NET_HEADER_LEN, NetHeader};
-use crate::ring::{Direction, DriverWords, FRAME_PIECES_MAX, Halt, RING_SIZE_MAX, Rule, SplitRing};
+use crate::ring::{Direction, DriverWords, FRAME_PIECES_MAX, Halt, Rule, SplitRing};
 
 /// Receive buffers that are read ahead: as many as a batch has frames.
 const READ_AHEAD: usize = 64;
+
+/// Receive buffers that were read ahead and packets that are not published, together, a power of two: what the pipeline takes, and as
+/// many as one frame may need. What a larger ring has beyond that stays in the ring.
+const IN_HAND_MAX: usize = firmware::PENDING_MAX;
 
 /// Pieces of chains that are read in one go while reading ahead; the rest is read the next time.
 const READ_AHEAD_PIECES: usize = 512;
@@ -120,10 +124,8 @@ pub struct ReceiveRing {
     vring: Option<SessionVring>,
     /// Whether the frontend enabled the ring.
     enabled: bool,
-    /// Frames that the batch in work delivered here, and not yet in the card's counters.
-    batch_frames: u64,
-    /// Their bytes.
-    batch_bytes: u64,
+    /// Frames that the batch in work delivered here, not yet in the card's counters, and their bytes.
+    batch_counts: (u64, u64),
     /// Whether the queue is in the list of queues to announce.
     touched: bool,
     /// Since when frames find no buffer; cleared by the next delivery.
@@ -131,9 +133,11 @@ pub struct ReceiveRing {
     /// What the last frame that found too few buffers waits for.
     shortage: Shortage,
     /// Buffers read ahead. A frame that needs more than [`READ_AHEAD`] reads further, but never beyond the ring.
-    ahead: Fifo<Buffer, { RING_SIZE_MAX as usize }>,
+    ahead: Fifo<Buffer, IN_HAND_MAX>,
     /// For each packet that is not published: the used index behind its last entry.
-    packet_ends: Fifo<u16, { RING_SIZE_MAX as usize }>,
+    packet_ends: Fifo<u16, IN_HAND_MAX>,
+    /// Bytes of the header before each frame; without num_buffers for a legacy driver.
+    header_len: usize,
     /// How far the guest is, for the card's watchdog.
     guest: GuestProgress,
     // Scratch for frames that need several buffers or chains.
@@ -153,13 +157,13 @@ impl Default for ReceiveRing {
             ring: None,
             vring: None,
             enabled: false,
-            batch_frames: 0,
-            batch_bytes: 0,
+            batch_counts: (0, 0),
             touched: false,
             stalled_since: None,
             shortage: Shortage::default(),
             ahead: Fifo::filled_with(Buffer::chain(0)),
             packet_ends: Fifo::filled_with(0),
+            header_len: NET_HEADER_LEN,
             guest: GuestProgress::default(),
             chains: Vec::new(),
             pieces: Vec::new(),
@@ -172,9 +176,11 @@ impl Default for ReceiveRing {
 }
 
 impl ReceiveRing {
-    /// Installs a started ring, which is enabled from now on if it is `enabled` or was before.
-    pub fn start(&mut self, ring: SplitRing, vring: SessionVring, enabled: bool) {
-        let size = usize::from(ring.size());
+    /// Installs a started ring, which is enabled from now on if it is `enabled` or was before. Its driver wants a header of `header_len`
+    /// bytes before each frame.
+    pub fn start(&mut self, ring: SplitRing, vring: SessionVring, enabled: bool, header_len: usize) {
+        let size = usize::from(ring.size()).min(FRAME_PIECES_MAX);
+        self.header_len = header_len;
         self.shortage.awaits_translation = false;
         self.ahead.clear();
         self.packet_ends.clear();
@@ -260,21 +266,19 @@ impl ReceiveRing {
     /// Counts frames and bytes of a burst that was delivered here.
     #[inline]
     pub fn add_to_batch(&mut self, frames: u64, bytes: u64) {
-        self.batch_frames += frames;
-        self.batch_bytes += bytes;
+        self.batch_counts.0 += frames;
+        self.batch_counts.1 += bytes;
     }
 
     /// Frames and bytes that the batch in work delivered here.
     pub fn batch_counts(&self) -> (u64, u64) {
-        (self.batch_frames, self.batch_bytes)
+        self.batch_counts
     }
 
     /// Takes these counts: the card counts them from now on.
     #[inline]
     pub fn take_batch_counts(&mut self) -> (u64, u64) {
-        let counts = self.batch_counts();
-        (self.batch_frames, self.batch_bytes) = (0, 0);
-        counts
+        std::mem::take(&mut self.batch_counts)
     }
 
     /// Notes that there is something to announce. True if that was not known yet.
@@ -310,6 +314,16 @@ impl ReceiveRing {
         self.stalled_since.take()
     }
 
+    /// Whether no buffer may be read ahead before packets were published, which are in flight into host memory.
+    pub fn is_in_flight(&self) -> bool {
+        self.room() == 0
+    }
+
+    /// Buffers that may be read ahead beside those that are.
+    fn room(&self) -> usize {
+        IN_HAND_MAX - self.ahead.len() - self.packet_ends.len()
+    }
+
     /// Reads buffers ahead if there are none; false if the driver posted none.
     #[inline]
     fn has_buffer(&mut self, map: &MemoryMap) -> Result<bool, Halt> {
@@ -338,7 +352,9 @@ impl ReceiveRing {
             self.shortage.lacking = 0;
             return Ok(());
         };
-        while self.shortage.lacking > 0 && ring.refresh()? > 0 {
+        let mut room = IN_HAND_MAX - self.ahead.len() - self.packet_ends.len();
+        while self.shortage.lacking > 0 && room > 0 && ring.refresh()? > 0 {
+            room -= 1;
             let head = ring.take_head();
             self.pieces.clear();
             if let Err(halt) = ring.walk(map, head, Direction::Receive, &mut self.pieces) {
@@ -348,7 +364,7 @@ impl ReceiveRing {
             let capacity: u64 = self.pieces.iter().map(|piece| u64::from(piece.len)).sum();
             self.shortage.lacking = self.shortage.lacking.saturating_sub(capacity);
             self.ahead.push(match self.pieces[..] {
-                [Piece { ptr, len }] => Buffer { ptr, len, head },
+                [Piece { ptr, len }] if self.header_len == NET_HEADER_LEN => Buffer { ptr, len, head },
                 _ => Buffer::chain(head),
             });
         }
@@ -358,13 +374,25 @@ impl ReceiveRing {
         Ok(())
     }
 
+    #[inline(never)]
     fn read_ahead(&mut self, map: &MemoryMap) -> Result<(), Halt> {
+        let outcome = self.read_buffers(map);
+        if self.header_len != NET_HEADER_LEN {
+            // The short paths write the longer header.
+            self.ahead.replace_each(|buffer| Buffer::chain(buffer.head));
+        }
+        outcome
+    }
+
+    #[inline(always)]
+    fn read_buffers(&mut self, map: &MemoryMap) -> Result<(), Halt> {
+        let room = self.room();
         let Some(ring) = &mut self.ring else {
             return Ok(());
         };
         // New buffers are found when they are needed; only while frames wait for them is the driver asked to kick.
         ring.kicks_off();
-        let count = usize::from(ring.refresh()?).min(READ_AHEAD);
+        let count = usize::from(ring.refresh()?).min(room).min(READ_AHEAD);
         let mut heads = [0; READ_AHEAD];
         let heads = &mut heads[..count];
         ring.take_heads(heads);
@@ -489,6 +517,7 @@ impl ReceiveRing {
         mergeable: bool,
         need: u32,
     ) -> Result<(), Refused> {
+        let need = need - (NET_HEADER_LEN - self.header_len) as u32;
         self.collect_chains(map, mergeable, need)?;
         let Some(ring) = &mut self.ring else {
             return Err(Refused::NoBuffer);
@@ -499,7 +528,7 @@ impl ReceiveRing {
             at: 0,
             offset: 0,
         };
-        out.write(header.as_ptr(), header.len());
+        out.write(header.as_ptr(), self.header_len);
         out.write(frame.inline.as_ptr(), frame.inline.len());
         for piece in frame.rest {
             out.write(piece.ptr, piece.len as usize);
@@ -526,11 +555,15 @@ impl ReceiveRing {
             if capacity_all > 0 && !mergeable {
                 return Err(Refused::BufferTooSmall);
             }
+            if self.chains.len() == FRAME_PIECES_MAX {
+                return Err(Refused::Rule(Rule::ChainTooScattered));
+            }
             // The buffers read ahead may be fewer than the frame needs: read more, but never beyond the ring.
             if self.chains.len() == self.ahead.len() {
+                let has_room = self.ahead.len() + self.packet_ends.len() < IN_HAND_MAX;
                 if !self
                     .shortage
-                    .unless_available(ring.refresh().map(|entries| entries > 0))?
+                    .unless_available(ring.refresh().map(|entries| entries > 0 && has_room))?
                 {
                     // Without mergeable buffers the first one is enough or never will be.
                     self.shortage.lacking = u64::from(need).saturating_sub(capacity_all);
@@ -551,7 +584,7 @@ impl ReceiveRing {
                 }
             }
             let capacity: u64 = self.pieces[first..].iter().map(|piece| u64::from(piece.len)).sum();
-            if capacity < NET_HEADER_LEN as u64 {
+            if capacity < self.header_len as u64 {
                 return Err(Refused::Rule(Rule::ReceiveBufferTooShort));
             }
             if self.pieces.len() > FRAME_PIECES_MAX {
@@ -669,8 +702,13 @@ impl ReceiveRing {
         match &mut self.ring {
             Some(ring) if self.enabled => {
                 let entries = ring.kicks_on()?;
-                // Those that cannot be looked at are looked at when their translation has come.
-                Ok(if self.shortage.awaits_translation { 0 } else { entries })
+                let has_room = self.ahead.len() + self.packet_ends.len() < IN_HAND_MAX;
+                // Those that cannot be looked at are looked at when their translation has come, or packets were published.
+                Ok(if self.shortage.awaits_translation || !has_room {
+                    0
+                } else {
+                    entries
+                })
             }
             _ => Ok(0),
         }

@@ -82,16 +82,26 @@ impl TransmitBatch {
         self.entries = 0;
     }
 
-    /// Takes up to [`BATCH`] of the `available` chains from `ring` into an empty batch, and reads the first bytes of their frames.
+    /// Takes up to [`BATCH`] of the `available` chains from `ring` into an empty batch, and reads the first bytes of their frames,
+    /// which are behind headers of `header_len` bytes.
     ///
     /// # Errors
     /// Why a chain cannot be taken. The chains before it are in the batch and are good.
     // A function of its own: inlined, its loops lack registers.
     #[inline(never)]
-    pub fn fill(&mut self, ring: &mut SplitRing, map: &MemoryMap, available: u16) -> Result<(), Halt> {
+    pub fn fill(
+        &mut self,
+        ring: &mut SplitRing,
+        map: &MemoryMap,
+        available: u16,
+        header_len: usize,
+    ) -> Result<(), Halt> {
         let available = usize::from(available).min(BATCH);
         // All descriptors first, then all first bytes: the prefetches of one have the others' time to arrive.
         let outcome = self.take_chains(ring, map, available);
+        if header_len != NET_HEADER_LEN {
+            return self.read_heads_behind(header_len, outcome);
+        }
         let mut long_enough = 0;
         for (taken, inline) in self.frames.iter_mut().zip(self.inline.iter_mut()) {
             if !taken.read_head(&mut self.pieces, inline) {
@@ -101,6 +111,20 @@ impl TransmitBatch {
         }
         if long_enough < self.frames.len() {
             self.frames.truncate(long_enough);
+            return Err(Rule::TransmitHeaderTooShort.into());
+        }
+        outcome
+    }
+
+    /// Reads the first bytes of the frames behind headers of `header_len` bytes, by no short path.
+    #[cold]
+    #[inline(never)]
+    fn read_heads_behind(&mut self, header_len: usize, outcome: Result<(), Halt>) -> Result<(), Halt> {
+        let pieces = &mut self.pieces;
+        let mut frames = self.frames.iter_mut().zip(self.inline.iter_mut());
+        let too_short = frames.position(|(taken, inline)| !taken.read_head_behind(pieces, inline, header_len));
+        if let Some(first) = too_short {
+            self.frames.truncate(first);
             return Err(Rule::TransmitHeaderTooShort.into());
         }
         outcome
@@ -240,6 +264,17 @@ impl Taken {
 
     #[inline(never)]
     fn read_head_of_pieces(&mut self, pieces: &mut [Piece], inline: &mut [u8; INLINE_HEADER_LEN]) -> bool {
+        self.read_head_behind(pieces, inline, NET_HEADER_LEN)
+    }
+
+    /// As [`read_head`](Self::read_head), behind a header of `header_len` bytes, and for any number of pieces.
+    #[inline(always)]
+    fn read_head_behind(
+        &mut self,
+        pieces: &mut [Piece],
+        inline: &mut [u8; INLINE_HEADER_LEN],
+        header_len: usize,
+    ) -> bool {
         let in_place = self.tail.len > 0;
         let pieces = if in_place {
             std::slice::from_mut(&mut self.tail)
@@ -247,14 +282,14 @@ impl Taken {
             &mut pieces[self.first_piece as usize..self.pieces_end as usize]
         };
         let total: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
-        if total < NET_HEADER_LEN as u64 {
+        if total < header_len as u64 {
             return false;
         }
         // A chain longer than any frame is found by the caller's length check; the sum only must not wrap.
-        self.len = (total - NET_HEADER_LEN as u64).min(u64::from(u32::MAX)) as u32;
+        self.len = (total - header_len as u64).min(u64::from(u32::MAX)) as u32;
         let mut skipped = 0;
         let mut header = [0; NET_HEADER_LEN];
-        read(pieces, &mut skipped, &mut header);
+        read(pieces, &mut skipped, &mut header[..header_len]);
         self.header = NetHeader::parse(&header);
         let inline_len = read(pieces, &mut skipped, inline);
         // Nothing of an earlier frame may follow this one.

@@ -23,6 +23,8 @@ pub struct TransmitRing {
     vring: Option<SessionVring>,
     /// Whether the frontend enabled the ring.
     enabled: bool,
+    /// Bytes of the header before each frame; without num_buffers for a legacy driver.
+    header_len: usize,
     /// The driver is not asked to kick, whatever waits: this process ends.
     is_quiet: bool,
     /// The first entry of a quiet ring that its driver does not kick for.
@@ -59,8 +61,10 @@ impl Blocked {
 }
 
 impl TransmitRing {
-    /// Installs a started ring, which is enabled from now on if it is `enabled` or was before.
-    pub fn start(&mut self, ring: SplitRing, vring: SessionVring, enabled: bool) {
+    /// Installs a started ring, which is enabled from now on if it is `enabled` or was before. Its driver puts a header of `header_len`
+    /// bytes before each frame.
+    pub fn start(&mut self, ring: SplitRing, vring: SessionVring, enabled: bool, header_len: usize) {
+        self.header_len = header_len;
         // What an earlier ring left behind means nothing to this one.
         self.forget();
         self.in_flight.reserve(usize::from(ring.size()));
@@ -219,7 +223,7 @@ impl TransmitRing {
         // Most rings are empty most of the time.
         Some(match ring.refresh() {
             Ok(0) => Ok(()),
-            Ok(available) => batch.fill(ring, map, available.min(limit)),
+            Ok(available) => batch.fill(ring, map, available.min(limit), self.header_len),
             Err(halt) => Err(halt),
         })
     }

@@ -390,6 +390,7 @@ impl CardCapture {
     }
 
     /// `frame` was put into receive queue `queue` as one packet.
+    #[inline(never)]
     pub fn delivered(&mut self, queue: usize, frame: &FrameRef<'_>, now: Time) {
         let mut state = self.place.sink.lock();
         let Some(queues) = state.queues.get_mut(self.place.interface as usize) else {
@@ -418,6 +419,7 @@ impl CardCapture {
     }
 
     /// The firmware decided an interrupt on `queue` while `strategy` was configured.
+    #[inline(never)]
     pub fn announced(&mut self, queue: usize, interrupt: &Interrupt, strategy: StrategyKind) {
         // A capture that began while packets waited has fewer frames than the interrupt announces.
         self.write_queue(queue, interrupt.packets as usize, Some((interrupt, strategy)));

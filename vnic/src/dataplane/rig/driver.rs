@@ -16,14 +16,14 @@ impl Rig {
     }
 
     /// Puts a frame with this virtio-net header on the transmit ring of `guest`, from its buffer `index`.
-    pub fn send_with_header(&mut self, guest: usize, index: u16, header: &[u8; NET_HEADER_LEN], frame: &[u8]) {
+    pub fn send_with_header(&mut self, guest: usize, index: u16, header: &[u8], frame: &[u8]) {
         let Guest { memory, tx, .. } = &mut self.guests[guest];
         let at = tx.buffers + u64::from(index) * BUFFER as u64;
         memory.write_slice(header, address(at)).expect("in memory");
         memory
-            .write_slice(frame, address(at + NET_HEADER_LEN as u64))
+            .write_slice(frame, address(at + header.len() as u64))
             .expect("in memory");
-        tx.descriptor(memory, index, NET_HEADER_LEN + frame.len(), 0);
+        tx.descriptor(memory, index, header.len() + frame.len(), 0);
         tx.make_available(memory, index);
     }
 
@@ -94,6 +94,12 @@ impl Rig {
     /// are posted again.
     #[cfg(test)]
     pub fn received_or_empty(&mut self, guest: usize) -> Vec<Vec<u8>> {
+        self.received_behind(guest, NET_HEADER_LEN)
+    }
+
+    /// As [`received_or_empty`](Self::received_or_empty), behind headers of `header_len` bytes.
+    #[cfg(test)]
+    pub fn received_behind(&mut self, guest: usize, header_len: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         loop {
             let Guest { memory, rx, .. } = &mut self.guests[guest];
@@ -103,7 +109,7 @@ impl Rig {
             let mut bytes = vec![0; len as usize];
             let at = rx.buffers + u64::from(index) * BUFFER as u64;
             memory.read_slice(&mut bytes, address(at)).expect("in memory");
-            frames.push(bytes.split_off(bytes.len().min(NET_HEADER_LEN)));
+            frames.push(bytes.split_off(bytes.len().min(header_len)));
             self.post(guest, index);
         }
     }
@@ -188,6 +194,13 @@ impl Rig {
         tx.vring.set_queue_next_avail(0);
         let started = self.plane.card(guest).start_ring(1, &tx.vring, self.now);
         started.expect("a good ring");
+    }
+
+    /// Another driver takes the rings of `guest` over as they are, which negotiates exactly these `features`.
+    #[cfg(test)]
+    pub fn change_driver(&mut self, guest: usize, features: u64) {
+        self.plane.card(guest).set_features(features);
+        self.restart_rings(guest, 0);
     }
 
     /// Stops both rings of `guest` and starts them as they are, with `base` given as where to go on.

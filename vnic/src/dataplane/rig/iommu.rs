@@ -162,7 +162,7 @@ impl Rig {
             change(settings);
         });
         card.share_misses(Some(Arc::clone(&misses)));
-        card.set_features(features);
+        card.set_features(features | 1 << virtio_bindings::virtio_config::VIRTIO_F_VERSION_1);
         card.change_translation(TranslationChange::On(misses), self.now);
         for index in 0..2 {
             let base = RING_SPACE * u64::from(index);

@@ -9,6 +9,7 @@ mod faults;
 mod host_record;
 mod hostile_driver;
 mod iommu;
+mod legacy;
 mod links;
 mod loopback;
 mod multicast;
