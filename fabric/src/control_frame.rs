@@ -1,12 +1,12 @@
-//! Frames that a switch sends by itself: BPDUs and queries.
+//! Frames that a switch sends by itself: BPDUs, LACPDUs and queries.
 
 use crate::vlan_tag::{TagChange, VLAN_TAG_LEN};
 
 /// Shortest Ethernet frame, without check sequence: shorter ones are padded to it.
 pub const CONTROL_FRAME_LEN_MIN: usize = 60;
 
-/// Longest frame that a switch sends by itself, without a tag: a query over IPv6.
-pub(crate) const CONTROL_FRAME_LEN_MAX: usize = 90;
+/// Longest frame that a switch sends by itself, without a tag: an LACPDU.
+pub(crate) const CONTROL_FRAME_LEN_MAX: usize = crate::lacp::LACPDU_LEN;
 
 /// A frame that a switch sends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ extern crate alloc;
 extern crate std;
 
 mod control_frame;
+mod lacp;
 mod link;
 mod ports;
 mod snooping;

@@ -56,6 +56,54 @@ fn a_frame_never_returns_to_its_port() {
 }
 
 #[test]
+fn a_cable_hands_every_frame_to_its_other_end_and_learns_nothing() {
+    let mut s = Switch::new(SwitchConfig::default());
+    s.set_cable();
+    let p = [s.add_port(), s.add_port()];
+    let reserved = MacAddr([1, 0x80, 0xc2, 0, 0, 2]);
+    let pairs = [
+        (station(2), station(1)),
+        // A switch would have learned that they are behind one port, or drop them.
+        (station(1), station(2)),
+        (station(1), station(1)),
+        (MacAddr::BROADCAST, station(1)),
+        (reserved, station(1)),
+        (station(2), MacAddr::default()),
+        (station(2), MacAddr::BROADCAST),
+    ];
+    for round in 0..2 {
+        for (dst, src) in pairs {
+            assert_eq!(
+                s.forward(at(round), p[0], &header(dst, src), 60),
+                to(p[1]),
+                "{dst} {src}"
+            );
+            s.count_repeated(p[0], &header(dst, src), 2, 120);
+        }
+    }
+    let frames = 2 * 3 * pairs.len() as u64;
+    assert_eq!(
+        (s.counters(p[0]).in_frames, s.counters(p[1]).out_frames),
+        (frames, frames)
+    );
+    assert_eq!(s.counters(p[0]).in_bytes, s.counters(p[1]).out_bytes);
+    assert_eq!(s.table(at(9)).count(), 0);
+    // Its cards answer what is for cards.
+    let control = typed_header(MacAddr::CARD, station(1), 0x88b5);
+    assert_eq!(
+        s.forward(at(9), p[0], &control, 60),
+        Forward::Drop(DropReason::CardControl)
+    );
+    // One end alone is none.
+    s.set_port_up(p[1], false);
+    let frame = header(station(2), station(1));
+    assert_eq!(s.forward(at(9), p[0], &frame, 60), Forward::Drop(DropReason::NoWay));
+    assert_eq!(s.forward(at(9), p[1], &frame, 60), Forward::Drop(DropReason::PortDown));
+    s.set_port_up(p[1], true);
+    assert_eq!(s.forward(at(9), p[0], &frame, 60), to(p[1]));
+}
+
+#[test]
 fn a_silent_station_is_forgotten_after_the_ageing_time_and_not_before() {
     let (mut s, p) = switch(3);
     s.forward(at(0), p[1], &header(MacAddr::BROADCAST, station(2)), 60);

@@ -439,9 +439,9 @@ mod aggregates {
         let fourth = bench.switch.add_trunk(TrunkId(3)).unwrap();
         for (members, sentence) in [
             (&[fourth][..], "an aggregate has 2 to 16 trunks, not 1"),
-            (&[fourth, card], "port 0 is no trunk that is free for an aggregate"),
-            (&[fourth, trunks[1]], "port 2 is no trunk that is free for an aggregate"),
-            (&[fourth, fourth], "port 4 is no trunk that is free for an aggregate"),
+            (&[fourth, card], "port 0 is not free for this aggregate"),
+            (&[fourth, trunks[1]], "port 2 is not free for this aggregate"),
+            (&[fourth, fourth], "port 4 is not free for this aggregate"),
         ] {
             assert_eq!(bench.switch.aggregate(members).unwrap_err().to_string(), sentence);
         }

@@ -1,12 +1,14 @@
-//! Link aggregation: several trunks between two switches as one port, over which flows are spread by a hash.
+//! Link aggregation: several trunks between two switches, or cables to one guest, as one port, over which flows are spread by a hash.
 //!
 //! All frames of a flow take one trunk, so they keep their order. A trunk that goes down leaves the group; its flows move
 //! to the others, and theirs stay where they are.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
 use super::{Egress, Switch};
+use crate::lacp::Lacp;
 use crate::ports::PortId;
 
 /// Trunks of one aggregate: more than any switch that is sold.
@@ -17,7 +19,7 @@ pub const AGGREGATE_MEMBERS_MAX: usize = 16;
 pub enum AggregateError {
     /// It needs 2 to [`AGGREGATE_MEMBERS_MAX`] ports.
     Members(usize),
-    /// The port does not exist, leads to a card, is named twice, or is in an aggregate already.
+    /// The port does not exist, is named twice, is in an aggregate already, or leads to a card where others are trunks, or the reverse.
     NotFree(PortId),
 }
 
@@ -25,7 +27,7 @@ impl fmt::Display for AggregateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Members(count) => write!(f, "an aggregate has 2 to {AGGREGATE_MEMBERS_MAX} trunks, not {count}"),
-            Self::NotFree(PortId(port)) => write!(f, "port {port} is no trunk that is free for an aggregate"),
+            Self::NotFree(PortId(port)) => write!(f, "port {port} is not free for this aggregate"),
         }
     }
 }
@@ -36,6 +38,8 @@ impl core::error::Error for AggregateError {}
 #[derive(Default)]
 pub(super) struct Aggregates {
     list: Vec<Vec<PortId>>,
+    /// The ports that speak LACP, if any do.
+    pub(super) lacp: Option<Box<Lacp>>,
 }
 
 impl Aggregates {
@@ -107,18 +111,20 @@ pub(super) fn flow_hash(header: &[u8]) -> u64 {
 }
 
 impl Switch {
-    /// Makes one port of several trunk ports that lead to one switch. The first of them stands for all: stations are
+    /// Makes one port of several trunk ports that lead to one switch, or of several ports of cards of one guest. The first of them stands for all: stations are
     /// learned on it, and its VLANs, its group memberships and its settings in the spanning tree hold for the aggregate.
     ///
     /// # Errors
-    /// Too few or too many ports, or one that is not a trunk's or is in an aggregate; then nothing is changed.
+    /// Too few or too many ports, one that is in an aggregate, or trunks and cards together; then nothing is changed.
     pub fn aggregate(&mut self, members: &[PortId]) -> Result<(), AggregateError> {
         if !(2..=AGGREGATE_MEMBERS_MAX).contains(&members.len()) {
             return Err(AggregateError::Members(members.len()));
         }
         for (index, member) in members.iter().enumerate() {
-            let is_trunk = matches!(self.egress(*member), Some(Egress::Trunk(_)));
-            if !is_trunk || self.aggregates.of(*member).is_some() || members[..index].contains(member) {
+            if !self.is_like(members[0], *member)
+                || self.aggregates.of(*member).is_some()
+                || members[..index].contains(member)
+            {
                 return Err(AggregateError::NotFree(*member));
             }
         }
@@ -133,7 +139,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Adds a trunk port to the aggregate of `first`, or makes one of the two.
+    /// Adds a port to the aggregate of `first`, or makes one of the two.
     ///
     /// # Errors
     /// Those of [`aggregate`](Self::aggregate).
@@ -145,14 +151,21 @@ impl Switch {
         if members >= AGGREGATE_MEMBERS_MAX {
             return Err(AggregateError::Members(members + 1));
         }
-        let is_trunk = matches!(self.egress(member), Some(Egress::Trunk(_)));
-        if !is_trunk || self.aggregates.of(member).is_some() {
+        if !self.is_like(first, member) || self.aggregates.of(member).is_some() {
             return Err(AggregateError::NotFree(member));
         }
         self.close(member);
         self.aggregates.list[at].push(member);
         self.refresh_open(first);
         Ok(())
+    }
+
+    /// Whether there are both ports, and cards are behind both, or trunks.
+    fn is_like(&self, one: PortId, other: PortId) -> bool {
+        match (self.egress(one), self.egress(other)) {
+            (Some(one), Some(other)) => matches!(one, Egress::Trunk(_)) == matches!(other, Egress::Trunk(_)),
+            _ => false,
+        }
     }
 
     /// Closes a port: it carries nothing by itself any more, and the other parts of the switch forget it.
@@ -204,7 +217,7 @@ impl Switch {
         let Some(members) = self.aggregates.members(logical) else {
             return Some(logical);
         };
-        let up = members.iter().filter(|member| self.is_port_up(**member));
+        let up = members.iter().filter(|member| self.carries(**member));
         up.max_by_key(|member| mixed(hash ^ u64::from(member.0) << 48)).copied()
     }
 }

@@ -7,7 +7,7 @@ use ether::{MacAddr, Time};
 
 use super::aggregate::flow_hash;
 use super::table::MacTable;
-use super::{DropReason, Egress, Forward, PortVlans, Switch, Target, check, is_bridge_group};
+use super::{DropReason, Egress, Forward, PortVlans, Switch, Target, check};
 use crate::ports::{PortId, PortSet, take_lowest};
 use crate::snooping::kind_of;
 use crate::vlan_tag::{EgressForm, FrameTag, TagChange, VlanId};
@@ -154,11 +154,11 @@ impl Switch {
         bytes: u64,
     ) -> Result<Admitted<'a>, DropReason> {
         let (port, member) = (&self.ports[usize::from(logical.0)], &self.ports[usize::from(ingress.0)]);
-        let is_open = port.open && member.up;
+        let is_open = port.open && member.up && !member.waits;
         let (dst, src) = match check(is_open, header) {
             Ok((_, dst, src)) => (dst, src),
             Err(DropReason::ReservedAddress)
-                if self.forwards_reserved && !(self.tree.is_some() && is_bridge_group(header)) =>
+                if self.transparency.forwards_reserved && !self.is_for_itself(ingress, header) =>
             {
                 let address = |at: usize| header.get(at..).and_then(MacAddr::from_slice).unwrap_or_default();
                 (address(0), address(6))

@@ -6,6 +6,8 @@
 //! path (`managed`), which costs nothing where none of them is used.
 
 mod aggregate;
+mod bundles;
+mod cable;
 mod config;
 mod decision;
 mod flood_targets;
@@ -62,6 +64,15 @@ struct LastAnswer {
     flooded: Option<MacAddr>,
 }
 
+/// How much like a cable a switch is.
+#[derive(Default)]
+struct Transparency {
+    /// It is a cable between two cards.
+    is_cable: bool,
+    /// 01:80:c2:00:00:0x is forwarded.
+    forwards_reserved: bool,
+}
+
 struct Port {
     decisions: [Decision; DECISIONS_PER_PORT],
     egress: Egress,
@@ -70,6 +81,8 @@ struct Port {
     up: bool,
     /// It takes frames and gets them.
     open: bool,
+    /// Its partner by LACP is not ready: it carries nothing.
+    waits: bool,
     /// What the port carries, if that was set.
     vlans: Option<PortVlans>,
     /// Entries of the table that name this port.
@@ -95,8 +108,7 @@ pub struct Switch {
     is_managed: bool,
     /// Whether the switch has VLANs: one of its ports was given some.
     has_vlans: bool,
-    /// Whether 01:80:c2:00:00:0x is forwarded.
-    forwards_reserved: bool,
+    transparency: Transparency,
     aggregates: Aggregates,
     /// The spanning tree, if the switch takes part in one.
     tree: Option<Box<SpanningTree>>,
@@ -124,7 +136,7 @@ impl Switch {
             open: PortSet::EMPTY,
             is_managed: false,
             has_vlans: false,
-            forwards_reserved: false,
+            transparency: Transparency::default(),
             aggregates: Aggregates::default(),
             tree: None,
             snooping: None,
@@ -177,6 +189,7 @@ impl Switch {
             present: true,
             up: true,
             open: true,
+            waits: false,
             vlans: None,
             entries: 0,
             entries_max: if trunk.is_some() {
@@ -209,6 +222,7 @@ impl Switch {
     /// Nothing happens if there is no such port.
     pub fn remove_port(&mut self, port: PortId) {
         self.set_port_up(port, false);
+        self.leave_lacp(port);
         self.leave_aggregate(port);
         if let Some(state) = self.ports.get_mut(usize::from(port.0)) {
             state.present = false;
@@ -234,6 +248,7 @@ impl Switch {
         }
         state.up = up;
         self.refresh_open(port);
+        self.tell_lacp(port, up);
     }
 
     /// The state of a port, or of a member of an aggregate, changed: opens or closes what has to be.
@@ -251,9 +266,14 @@ impl Switch {
     /// Whether a port, or one member of the aggregate that it stands for, has a carrier.
     fn has_carrier(&self, logical: PortId) -> bool {
         match self.aggregates.members(logical) {
-            Some(members) => members.iter().any(|member| self.is_port_up(*member)),
-            None => self.is_port_up(logical),
+            Some(members) => members.iter().any(|member| self.carries(*member)),
+            None => self.carries(logical),
         }
+    }
+
+    /// Whether a port has a carrier, and its partner by LACP, if it has one, is ready.
+    fn carries(&self, port: PortId) -> bool {
+        self.is_port_up(port) && !self.ports[usize::from(port.0)].waits
     }
 
     /// Opens or closes a port as its carrier and the spanning tree say.
@@ -305,7 +325,7 @@ impl Switch {
     /// 802.1X, spanning tree, pause), are forwarded as to any other group address: then the switch is to the stations behind
     /// it like a cable. Off at first.
     pub fn set_forwards_reserved(&mut self, forwards: bool) {
-        self.forwards_reserved = forwards;
+        self.transparency.forwards_reserved = forwards;
         self.generation += 1;
     }
 
@@ -406,10 +426,13 @@ impl Switch {
         if self.is_managed {
             return self.forward_managed(now, ingress, header, bytes);
         }
+        if self.transparency.is_cable {
+            return self.forward_through(ingress, header, bytes);
+        }
         let (header, dst, src) = match check(port.open, header) {
             Ok(checked) => checked,
             Err(DropReason::ReservedAddress)
-                if self.forwards_reserved && !(self.tree.is_some() && is_bridge_group(header)) =>
+                if self.transparency.forwards_reserved && !self.is_for_itself(ingress, header) =>
             {
                 return self.flood_reserved(now, ingress, header, bytes);
             }
@@ -423,6 +446,12 @@ impl Switch {
             return decision.forward;
         }
         self.learn_and_decide(now, ingress, key, (dst, src), bytes)
+    }
+
+    /// Whether a frame to 01:80:c2:00:00:0x is for the switch itself.
+    #[cold]
+    fn is_for_itself(&self, ingress: PortId, header: &[u8]) -> bool {
+        self.tree.is_some() && is_bridge_group(header) || self.is_lacpdu(ingress, header)
     }
 
     /// Floods a frame to 01:80:c2:00:00:0x.

@@ -83,6 +83,7 @@ impl Switch {
             tree.handle(now);
             self.apply_tree();
         }
+        self.handle_lacp(now);
         if let Some(snooping) = &mut self.snooping {
             snooping.handle(now);
         }
@@ -92,7 +93,8 @@ impl Switch {
     pub fn next_event(&self) -> Option<Time> {
         let of_tree = self.tree.as_ref().and_then(|tree| tree.next_event());
         let of_snooping = self.snooping.as_ref().and_then(|snooping| snooping.next_event());
-        of_tree.into_iter().chain(of_snooping).min()
+        let of_lacp = self.aggregates.lacp.as_ref().and_then(|lacp| lacp.next_event());
+        of_tree.into_iter().chain(of_snooping).chain(of_lacp).min()
     }
 
     /// The next frame that the switch itself has to send, and where. To be asked until there is none.
@@ -103,17 +105,27 @@ impl Switch {
                 return sent;
             }
         }
-        self.poll_query(now)
+        self.poll_lacp(now).or_else(|| self.poll_query(now))
     }
 
     /// Decides about a frame of the switch itself, which is counted there; `None` if the port has just gone.
     pub(super) fn send_control(&mut self, port: PortId, frame: ControlFrame) -> Option<(Egress, ControlFrame)> {
         let member = self.member_for(port, 0)?;
         let egress = self.egress(member)?;
-        let counters = &mut self.ports[usize::from(member.0)].counters;
+        Some(self.count_control(member, egress, frame))
+    }
+
+    /// Counts a frame of the switch itself that leaves by a port.
+    pub(super) fn count_control(
+        &mut self,
+        port: PortId,
+        egress: Egress,
+        frame: ControlFrame,
+    ) -> (Egress, ControlFrame) {
+        let counters = &mut self.ports[usize::from(port.0)].counters;
         counters.out_control += 1;
         counters.out_control_bytes += frame.bytes().len() as u64;
-        Some((egress, frame))
+        (egress, frame)
     }
 
     /// What the switch knows of the spanning tree, if it takes part.
@@ -164,6 +176,10 @@ impl Switch {
             tree.receive(now, logical, header);
             self.ports[usize::from(ingress.0)].counters.in_control += 1;
             self.apply_tree();
+            return Forward::Taken;
+        }
+        if (is_closed || reason == DropReason::ReservedAddress) && self.is_lacpdu(ingress, header) {
+            self.hear_lacp(now, ingress, header);
             return Forward::Taken;
         }
         let mut reason = reason;

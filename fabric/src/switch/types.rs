@@ -84,9 +84,10 @@ weft_settings::named! {
         VlanMissing = "vlan-missing",
         /// Its tag states the number 4095, which is no VLAN.
         VlanInvalid = "vlan-invalid",
-        /// The path to its destination carries no frames just now: its trunks are down, or the spanning tree keeps it closed.
+        /// The path to its destination carries no frames just now: its trunks are down, the spanning tree keeps it closed, or the far
+        /// end of a cable between two cards has no carrier.
         NoWay = "no-way",
-        /// The spanning tree keeps the port closed that it came from.
+        /// The spanning tree keeps the port closed that it came from, or its partner by LACP is not ready.
         Discarding = "discarding",
         /// To a multicast group that no station behind another port wants.
         NoMember = "no-member",

@@ -27,6 +27,7 @@ pub(super) fn settings(file: &LabFile, problems: &mut Problems) -> BTreeMap<Stri
         },
         stp: stp_of(switch, problems),
         snooping: switch.snooping.unwrap_or(false),
+        cable: false,
     };
     let named = file
         .switch

@@ -58,6 +58,7 @@ impl Settings {
             link: memory.link.clone(),
             groups: memory.groups.clone(),
             vlans: memory.vlans.clone(),
+            aggregate: None,
             timers: timers.map(|armed| armed.timer).collect(),
             packets_given: given.map(|given| given.given).collect(),
             name,

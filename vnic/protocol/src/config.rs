@@ -78,6 +78,8 @@ struct FlatSwitch {
     stp: Option<StpSettings>,
     #[serde(default)]
     snooping: bool,
+    #[serde(default)]
+    cable: bool,
 }
 
 impl From<FlatSwitch> for SwitchEntry {
@@ -87,11 +89,13 @@ impl From<FlatSwitch> for SwitchEntry {
             reserved,
             stp,
             snooping,
+            cable,
         } = flat;
         let settings = SwitchSettings {
             reserved,
             stp,
             snooping,
+            cable,
         };
         Self { name, settings }
     }
@@ -185,6 +189,10 @@ pub struct PortSettings {
     /// Its VLANs in its switch; none: the default of `fabric::Switch::set_port_vlans`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlans: Option<VlanSettings>,
+    /// Name of the aggregate that its switch forms by LACP of it and other ports of that name, if one partner is behind them; none: the switch
+    /// does not speak LACP there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregate: Option<String>,
 }
 
 impl Default for PortSettings {
@@ -212,6 +220,7 @@ impl Default for PortSettings {
             timers: Vec::new(),
             packets_given: Vec::new(),
             vlans: None,
+            aggregate: None,
         }
     }
 }
@@ -345,6 +354,37 @@ impl Config {
                 }
             }
         }
+        self.check_cables()
+    }
+
+    /// Checks that cables between two cards are no more than that.
+    fn check_cables(&self) -> Result<(), ConfigError> {
+        let wrong = |sentence: String| Err(ConfigError::Contradiction(sentence));
+        for SwitchEntry { name, settings } in self.switches.iter().filter(|switch| switch.settings.cable) {
+            if *settings != SwitchSettings::of_cable() {
+                return wrong(format!("{name:?} is a cable, which has no setting of a switch"));
+            }
+            let ends: Vec<_> = self.ports.iter().filter(|port| port.switch == *name).collect();
+            if ends.len() > 2 {
+                return wrong(format!(
+                    "the cable {name:?} has {} ports: it is between two",
+                    ends.len()
+                ));
+            }
+            let has_more = |port: &&&PortSettings| port.vlans.is_some() || port.aggregate.is_some();
+            if let Some(port) = ends.iter().find(has_more) {
+                return wrong(format!(
+                    "port {:?} is at a cable, where there are no VLANs and no aggregates",
+                    port.name
+                ));
+            }
+            if let Some(trunk) = self.trunks.iter().find(|trunk| trunk.a == *name || trunk.b == *name) {
+                return wrong(format!(
+                    "the trunk {} - {} ends at a cable between two cards",
+                    trunk.a, trunk.b
+                ));
+            }
+        }
         Ok(())
     }
 }
@@ -389,6 +429,35 @@ mod tests {
         assert_eq!(settings.coalescing.all.strategy, "disabled");
         assert_eq!(settings.socket(), Some((Path::new("/run/a.sock"), SocketMode::Listen)));
         assert_eq!(settings.mac, None);
+    }
+
+    #[test]
+    fn a_cable_has_two_ends_and_nothing_of_a_switch() {
+        let port =
+            |name: &str, more: &str| format!(r#"{{"name":"{name}","switch":"c","listen":"/run/{name}.sock"{more}}}"#);
+        let refused = |switch: &str, ports: &[String]| {
+            let text = format!(r#"{{"switches":[{switch}],"ports":[{}]}}"#, ports.join(","));
+            parse(&text).check().err().map(|error| error.to_string())
+        };
+        let cable = r#"{"name":"c","cable":true}"#;
+        let two = ["a", "b"].map(|name| port(name, ""));
+        assert_eq!(refused(cable, &two), None);
+        let three = ["a", "b", "d"].map(|name| port(name, ""));
+        assert_eq!(
+            refused(cable, &three).as_deref(),
+            Some("the cable \"c\" has 3 ports: it is between two")
+        );
+        let snooping = r#"{"name":"c","cable":true,"snooping":true}"#;
+        assert_eq!(
+            refused(snooping, &two).as_deref(),
+            Some("\"c\" is a cable, which has no setting of a switch")
+        );
+        for more in [r#","vlans":{"untagged":1}"#, r#","aggregate":"lag1""#] {
+            assert_eq!(
+                refused(cable, &[port("a", more)]).as_deref(),
+                Some("port \"a\" is at a cable, where there are no VLANs and no aggregates")
+            );
+        }
     }
 
     #[test]
@@ -448,7 +517,7 @@ mod tests {
             );
         }
         let sentence = refused("{\"switches\":[\n{\"name\":\"s\",\"snoop\":true}]}");
-        let known = "unknown field `snoop`, expected one of `name`, `reserved`, `stp`, `snooping` at line 2";
+        let known = "unknown field `snoop`, expected one of `name`, `reserved`, `stp`, `snooping`, `cable` at line 2";
         assert!(sentence.contains(known), "{sentence}");
         assert!(
             Config::read(Path::new("/no/such"))

@@ -207,6 +207,19 @@ pub struct SwitchSettings {
     pub stp: Option<StpSettings>,
     /// Whether it listens to IGMP and MLD, and sends frames to multicast groups only where they are wanted.
     pub snooping: bool,
+    /// Whether it is none, but a cable between two cards: each frame from one goes to the other, whatever its addresses are.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cable: bool,
+}
+
+impl SwitchSettings {
+    /// A cable between two cards.
+    pub fn of_cable() -> Self {
+        Self {
+            cable: true,
+            ..Self::default()
+        }
+    }
 }
 
 /// What a switch knows of the spanning tree.

@@ -5,7 +5,7 @@ use fabric::{Forward, PortId, StpConfig, Switch};
 
 use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::offload::OnWire;
-use vnicd_protocol::{Reserved, SwitchSettings};
+use vnicd_protocol::{PortSettings, Reserved, SwitchSettings};
 
 /// A switch with its name and settings.
 pub struct SwitchState {
@@ -17,6 +17,8 @@ pub struct SwitchState {
     pub switch: Switch,
     /// Card by switch port number; trunks have no card.
     cards: Vec<usize>,
+    /// Names of aggregates that are formed by LACP; their places are their keys, from 1.
+    aggregates: Vec<String>,
 }
 
 impl SwitchState {
@@ -27,7 +29,23 @@ impl SwitchState {
             settings: SwitchSettings::default(),
             switch,
             cards: Vec::new(),
+            aggregates: Vec::new(),
         }
+    }
+
+    /// Lets the switch, the `number`-th of its process, speak LACP at a port of these settings, if it is in an aggregate.
+    pub fn speak_lacp(&mut self, number: usize, port: PortId, settings: &PortSettings) {
+        let Some(name) = settings.aggregate.as_ref().filter(|_| !settings.loopback) else {
+            return;
+        };
+        let known = self.aggregates.iter().position(|known| known == name);
+        let at = known.unwrap_or_else(|| {
+            self.aggregates.push(name.to_owned());
+            self.aggregates.len() - 1
+        });
+        // There are fewer names than ports.
+        let key = u16::try_from(at + 1).unwrap_or(u16::MAX);
+        self.switch.set_lacp(port, key, address_of(number));
     }
 
     /// Notes that the card at `index` is behind the switch's port `port`.
@@ -60,6 +78,9 @@ impl SwitchState {
 
     /// Makes the switch, the `number`-th of its process, work as its settings say.
     pub fn apply_settings(&mut self, number: usize, now: Time) {
+        if self.settings.cable {
+            self.switch.set_cable();
+        }
         self.switch
             .set_forwards_reserved(self.settings.reserved == Reserved::Forward);
         if let Some(stp) = &self.settings.stp {

@@ -129,6 +129,7 @@ impl Fabric {
             let switch_port = state.switch.try_add_port().map_err(invalid)?;
             state.bind(switch_port, index);
             state.switch.set_port_vlans(switch_port, vlans);
+            state.speak_lacp(switch, switch_port, &settings);
             let attachment = Attachment {
                 switch,
                 port: switch_port,

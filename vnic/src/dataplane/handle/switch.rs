@@ -106,6 +106,12 @@ impl Fabric {
                         "port {name:?} is connected to itself: there is no switch that could have VLANs"
                     )));
                 }
+                if plane.forwarding.switches[switch].settings.cable {
+                    return Err(invalid(format!(
+                        "port {name:?} is at a cable to another card: there is no switch that could have VLANs"
+                    )));
+                }
+                let card = plane.card(index);
                 let settings = match change {
                     VlanChange::Set(settings) => Some(settings),
                     VlanChange::Default => None,
@@ -210,11 +216,11 @@ fn stp_port_of(port: StpPortStatus) -> StpPortInfo {
 }
 
 impl DataPlane {
-    /// The numbers of the switches that are meant; those of cards that are connected to themselves are not shown.
+    /// The numbers of the switches that are meant; cables between two cards, and cards that are connected to themselves, are none.
     fn switches_named(&self, name: Option<&str>) -> Option<Vec<usize>> {
         let mut found = Vec::new();
         for (index, state) in self.forwarding.switches.iter().enumerate() {
-            if state.name != ITSELF && name.is_none_or(|name| state.name == name) {
+            if state.name != ITSELF && !state.settings.cable && name.is_none_or(|name| state.name == name) {
                 found.push(index);
             }
         }

@@ -4,7 +4,7 @@ use fabric::{PortId, PortRole, StpConfig};
 
 use super::introduce;
 use super::switches::{igmp_report, to_ip_group};
-use crate::dataplane::rig::{ALL_FEATURES, Rig, frame};
+use crate::dataplane::rig::{ALL_FEATURES, RING, Rig, frame};
 use vnicd_protocol::LinkSettings;
 
 /// How a carrier is lost.
@@ -91,4 +91,42 @@ fn a_cable_that_is_plugged_in_again_carries_frames_at_once() {
     assert_eq!(rig.completed(0), 2);
     assert_eq!(rig.received(1).len(), 1);
     assert_eq!(rig.received(0).len(), 1);
+}
+
+#[test]
+fn a_cable_between_two_cards_carries_every_frame_in_both_directions_and_holds_the_sender_back() {
+    let mut rig = Rig::new(&[]);
+    rig.plane.forwarding.switches[0].switch.set_cable();
+    let guests = [0; 2].map(|_| rig.add_guest(0, ALL_FEATURES));
+    for (from, to) in [(guests[0], guests[1]), (guests[1], guests[0])] {
+        // To no station that was heard of, from one that a switch would have seen at the other port, and to bridges.
+        let frames = [(9, from, 0), (to, to, 0), (from, from, 0), (to, from, 1)];
+        let frames = frames.map(|(dst, src, to_bridges)| {
+            let mut bytes = frame(dst as u8, src as u8, 100, 7);
+            if to_bridges == 1 {
+                bytes[..6].copy_from_slice(&[1, 0x80, 0xc2, 0, 0, 2]);
+            }
+            bytes
+        });
+        for (index, bytes) in (0..).zip(&frames) {
+            rig.send(from, index, bytes);
+        }
+        rig.settle();
+        let received: Vec<_> = rig.received(to).into_iter().map(|(_, frame)| frame).collect();
+        assert_eq!(received, frames);
+        assert_eq!((rig.completed(from), rig.received(from).len()), (frames.len(), 0));
+    }
+    // More than the receiver has buffers for: what does not fit waits in the sender's ring.
+    for round in 0..2 {
+        for index in 0..RING {
+            rig.send(0, index, &frame(1, 0, 60, index as u8));
+        }
+        rig.settle();
+        assert_eq!(rig.completed(0) == usize::from(RING), round == 0, "round {round}");
+    }
+    assert_eq!(rig.received(1).len(), usize::from(RING));
+    rig.settle();
+    assert_eq!(rig.completed(0), usize::from(RING));
+    assert_eq!(rig.received(1).len(), usize::from(RING));
+    assert_eq!(rig.stats(1).rx.dropped.values().sum::<u64>(), 0);
 }
