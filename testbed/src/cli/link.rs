@@ -1,4 +1,4 @@
-//! `weft link set` and `weft link ls`: change and show the cables between cards and switches.
+//! `weft link set` and `weft link ls`: change and show the cables between cards and switches, or between two cards.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::{
 };
 
 verb_list! {
-    /// Show and change the cables between cards and switches.
+    /// Show and change the cables between cards and switches, or two cards.
     LinkVerb {
         /// Show the cables of all NICs, or of one.
         #[command(add = show(&[
@@ -36,7 +36,7 @@ verb_list! {
     ("weft link set n1 down", "pull it out"),
 ]))]
 pub(super) struct SetArgs {
-    /// `NODE.ethN`; `NODE` is enough for a node with one NIC.
+    /// `NODE.ethN`; `NODE` is enough for a node with one NIC. A cable between two NICs is named by either.
     nic: Option<String>,
     /// Plug the cable in, or pull it out. The guest sees its card's carrier change.
     #[arg(value_parser = one_of(UP_DOWN))]
@@ -51,8 +51,16 @@ pub(super) struct SetArgs {
 
 const DIRECTIONS: Words<Direction> = &[
     ("both", "Both directions", Direction::Both),
-    ("to-guest", "From the switch to the guest", Direction::ToGuest),
-    ("from-guest", "From the guest to the switch", Direction::FromGuest),
+    (
+        "to-guest",
+        "From the switch, or the other card, to the guest",
+        Direction::ToGuest,
+    ),
+    (
+        "from-guest",
+        "From the guest to the switch, or to the other card",
+        Direction::FromGuest,
+    ),
 ];
 
 /// Changes the cable of one card; without changes, shows the cables of the cards named.
@@ -81,7 +89,10 @@ fn set(options: &CommonOptions, args: &SetArgs) -> Result<()> {
         change,
     };
     let links = client.request::<PortLinks>(&request)?;
-    print_links(options, link_rows(&port.name, &port.switch, links))
+    let topology = client.topology()?;
+    let nic = topology.nics().find(|nic| nic.name == port.name);
+    let other_end = nic.and_then(NicView::other_end).unwrap_or("-");
+    print_links(options, link_rows(&port.name, other_end, links))
 }
 
 fn ls(options: &CommonOptions, args: &NicArgs) -> Result<()> {
@@ -97,13 +108,13 @@ fn show_cables(options: &CommonOptions, target: Option<&str>) -> Result<()> {
         None => Vec::new(),
     };
     let is_meant = |nic: &&NicView| match target {
-        None => nic.switch.is_some(),
+        None => nic.other_end().is_some(),
         Some(_) => named.iter().any(|port| port.name == nic.name),
     };
-    let rows = topology.nics().filter(is_meant).flat_map(|nic| {
-        let switch = nic.switch.as_deref().unwrap_or("-");
-        link_rows(&nic.name, switch, nic.link.clone())
-    });
+    let rows = topology
+        .nics()
+        .filter(is_meant)
+        .flat_map(|nic| link_rows(&nic.name, nic.other_end().unwrap_or("-"), nic.link.clone()));
     print_links(options, rows.collect())
 }
 
@@ -111,7 +122,7 @@ fn show_cables(options: &CommonOptions, target: Option<&str>) -> Result<()> {
 #[derive(Serialize)]
 struct LinkRow {
     nic: String,
-    /// The switch at the other end.
+    /// The switch, or the card, at the other end.
     switch: String,
     direction: &'static str,
     #[serde(flatten)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{cable, nic_cable, short};
+use super::{cable, cables, nic_cable, short, split};
 use crate::lab::topology::Topology;
 
 pub(super) fn draw(topology: &Topology) -> String {
@@ -16,7 +16,7 @@ pub(super) fn draw(topology: &Topology) -> String {
     }
     for node in &topology.nodes {
         _ = writeln!(out, "  \"{}\" [shape=ellipse];", node.name);
-        for nic in &node.nics {
+        for nic in node.nics.iter().filter(|nic| nic.far_end.is_none()) {
             let far = nic.switch.as_ref().unwrap_or(&node.name);
             let near = [&[short(nic).to_owned()], nic.addresses.as_slice()]
                 .concat()
@@ -36,6 +36,21 @@ pub(super) fn draw(topology: &Topology) -> String {
                 node.name
             );
         }
+    }
+    for (nic, far) in cables(topology) {
+        let [near, beyond] = [nic, far].map(|nic| {
+            [&[short(nic).to_owned()], nic.addresses.as_slice()]
+                .concat()
+                .join("\\n")
+        });
+        let style = if nic.is_up() { "" } else { ", style=dashed" };
+        _ = writeln!(
+            out,
+            "  \"{}\" -- \"{}\" [taillabel=\"{near}\", headlabel=\"{beyond}\", label=\"{}\"{style}];",
+            split(&nic.name).0,
+            split(&far.name).0,
+            nic_cable(nic)
+        );
     }
     for trunk in &topology.trunks {
         let style = if trunk.link.a_to_b.up && trunk.link.b_to_a.up {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{cable, nic_cable, short};
+use super::{cable, cables, nic_cable, short, split};
 use crate::lab::topology::Topology;
 
 /// Makes a unique identifier, since some words, such as `end`, are reserved in Mermaid.
@@ -19,7 +19,7 @@ pub(super) fn draw(topology: &Topology) -> String {
     for node in &topology.nodes {
         let near = id("node", &node.name);
         _ = writeln!(out, "  {near}([\"{}\"])", node.name);
-        for nic in &node.nics {
+        for nic in node.nics.iter().filter(|nic| nic.far_end.is_none()) {
             let far = nic
                 .switch
                 .as_ref()
@@ -40,6 +40,17 @@ pub(super) fn draw(topology: &Topology) -> String {
         if node.uplink {
             _ = writeln!(out, "  {near} -.-|\"uplink\"| host{{{{\"the host's network\"}}}}");
         }
+    }
+    for (nic, far) in cables(topology) {
+        let ends = [nic, far].map(|nic| [&[short(nic).to_owned()], nic.addresses.as_slice()].concat().join(" "));
+        let mut label = ends.join(" - ");
+        let settings = nic_cable(nic);
+        if !settings.is_empty() {
+            _ = write!(label, "<br>{settings}");
+        }
+        let line = if nic.is_up() { "---" } else { "-.-" };
+        let [near, beyond] = [nic, far].map(|nic| id("node", split(&nic.name).0));
+        _ = writeln!(out, "  {near} {line}|\"{label}\"| {beyond}");
     }
     for trunk in &topology.trunks {
         let settings = cable(("there", &trunk.link.a_to_b), ("back", &trunk.link.b_to_a));

@@ -48,6 +48,9 @@ fn cable(there: (&str, &LinkSettings), back: (&str, &LinkSettings)) -> String {
 
 /// Renders the settings of a card's cable.
 fn nic_cable(nic: &NicView) -> String {
+    if nic.far_end.is_some() {
+        return cable(("there", &nic.link.from_guest), ("back", &nic.link.to_guest));
+    }
     cable(("to guest", &nic.link.to_guest), ("from guest", &nic.link.from_guest))
 }
 
@@ -76,7 +79,23 @@ fn settings(link: &LinkSettings) -> String {
 
 /// Returns `eth0` of `n1.eth0`.
 fn short(nic: &NicView) -> &str {
-    nic.name.rsplit_once('.').map_or(nic.name.as_str(), |(_, short)| short)
+    split(&nic.name).1
+}
+
+/// Splits `n1.eth0` into the names of node and card.
+fn split(nic: &str) -> (&str, &str) {
+    nic.rsplit_once('.').unwrap_or(("", nic))
+}
+
+/// Returns the cables between two cards, each once, with the card that the lab names first before the other.
+fn cables(topology: &Topology) -> impl Iterator<Item = (&NicView, &NicView)> {
+    let place = |name: &str| topology.nics().position(|nic| nic.name == name);
+    topology.nics().filter_map(move |nic| {
+        let far = topology
+            .nics()
+            .find(|other| Some(&other.name) == nic.far_end.as_ref())?;
+        (place(&nic.name) < place(&far.name)).then_some((nic, far))
+    })
 }
 
 #[cfg(test)]

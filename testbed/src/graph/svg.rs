@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::{cable, nic_cable, short};
+use super::{cable, cables, nic_cable, short};
 use crate::lab::topology::{NicView, NodeView, Topology};
 
 /// Width of a switch's column and of the boxes, in pixels.
@@ -21,12 +21,22 @@ const ARC_HEIGHT: usize = 28;
 const BUS: usize = 40;
 const NODE_LEFT: usize = 230;
 
+/// How far a cable between two cards reaches out.
+const BOW: usize = 60;
+
 /// The place of a node.
 struct Place<'a> {
     node: &'a NodeView,
     left: usize,
     top: usize,
     height: usize,
+}
+
+impl Place<'_> {
+    /// Returns the height of a card's end of its cable.
+    fn card(&self, index: usize) -> usize {
+        self.top + self.height * (2 * index + 1) / (2 * self.node.nics.len())
+    }
 }
 
 pub(super) fn draw(topology: &Topology) -> String {
@@ -56,6 +66,9 @@ pub(super) fn draw(topology: &Topology) -> String {
         let settings = cable(("there", &trunk.link.a_to_b), ("back", &trunk.link.b_to_a));
         let up = trunk.link.a_to_b.up && trunk.link.b_to_a.up;
         arc(&mut out, topology, (&trunk.a, &trunk.b), &settings, up, top);
+    }
+    for (nic, far) in cables(topology) {
+        between(&mut out, &places, nic, far);
     }
     for place in &places {
         for (index, nic) in place.node.nics.iter().enumerate() {
@@ -169,8 +182,7 @@ fn arc(out: &mut String, topology: &Topology, (a, b): (&str, &str), label: &str,
 
 /// Draws the cable of a card: below the switch of its column it branches off the line; to another switch it bends.
 fn wire(out: &mut String, topology: &Topology, place: &Place<'_>, (index, nic): (usize, &NicView), top: usize) {
-    let cards = place.node.nics.len();
-    let y = place.top + place.height * (2 * index + 1) / (2 * cards);
+    let y = place.card(index);
     let dashes = if nic.is_up() { "" } else { " stroke-dasharray=\"5 4\"" };
     let stroke = format!("fill=\"none\" stroke=\"#555555\" stroke-width=\"1.5\"{dashes}");
     let far = nic.switch.as_deref().and_then(|switch| position(topology, switch));
@@ -192,6 +204,7 @@ fn wire(out: &mut String, topology: &Topology, place: &Place<'_>, (index, nic): 
                 "<path d=\"M{start} {y}C{end} {y} {end} {y} {end} {below}\" {stroke}/>"
             );
         }
+        None if nic.far_end.is_some() => {}
         None => {
             let (x, up, down) = (place.left, y - 8, y + 8);
             _ = writeln!(
@@ -206,11 +219,30 @@ fn wire(out: &mut String, topology: &Topology, place: &Place<'_>, (index, nic): 
     // The label is beside the wire, where it leaves the node.
     let (x, anchor) = match far {
         Some(column) if left(column) > place.left => (place.left + NODE_WIDTH + 8, "start"),
-        Some(_) => (place.left - 8, "end"),
-        None => (place.left - 44, "end"),
+        _ if nic.other_end().is_some() => (place.left - 8, "end"),
+        _ => (place.left - 44, "end"),
     };
     text(out, (x, y - 4), anchor, &words);
     text(out, (x, y + 12), anchor, &nic_cable(nic));
+}
+
+/// Draws a cable between two cards: a bow on the right of their nodes.
+fn between(out: &mut String, places: &[Place<'_>], nic: &NicView, far: &NicView) {
+    let end = |nic: &NicView| {
+        places.iter().find_map(|place| {
+            let index = place.node.nics.iter().position(|other| other.name == nic.name)?;
+            Some((place.left + NODE_WIDTH, place.card(index)))
+        })
+    };
+    if let [Some((x1, y1)), Some((x2, y2))] = [end(nic), end(far)] {
+        let dashes = if nic.is_up() { "" } else { " stroke-dasharray=\"5 4\"" };
+        _ = writeln!(
+            out,
+            "<path d=\"M{x1} {y1}C{} {y1} {} {y2} {x2} {y2}\" fill=\"none\" stroke=\"#555555\" stroke-width=\"1.5\"{dashes}/>",
+            x1 + BOW,
+            x2 + BOW
+        );
+    }
 }
 
 fn shape(

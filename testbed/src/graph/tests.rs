@@ -75,6 +75,31 @@ fn a_lab_in_dot_and_mermaid_has_a_line_for_each_cable_and_no_word_of_theirs_as_a
 }
 
 #[test]
+fn a_cable_between_two_cards_is_drawn_once() {
+    let lab = topology(
+        r#"
+        [[node]]
+        name = "r1"
+        [[node]]
+        name = "r2"
+        [[cable]]
+        between = ["r2.eth1", "r1.eth1"]
+        link_forth = { delay = "1ms" }
+        "#,
+    );
+    let text = draw(&lab, Format::Text);
+    let branch = "between cards\n└─ r1.eth1  r2.eth1  10.77.2.1/24 ";
+    assert!(
+        text.contains(branch) && text.contains("there: ideal; back: 1ms\n"),
+        "{text}"
+    );
+    assert!(!text.contains("at no switch"), "{text}");
+    assert_eq!(draw(&lab, Format::Dot).matches(" -- ").count(), 3);
+    assert_eq!(draw(&lab, Format::Mermaid).matches(" ---|").count(), 3);
+    assert_eq!(draw(&lab, Format::Svg).matches("<path ").count(), 3);
+}
+
+#[test]
 fn a_lab_in_svg_is_well_formed_keeps_boxes_apart_and_inside() {
     let many: String = (1..=20)
         .map(|n| format!("[[node]]\nname = \"node-with-a-long-name-{n}\"\n"))

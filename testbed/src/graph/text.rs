@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::{cable, nic_cable};
+use super::{cable, cables, nic_cable};
 use crate::lab::topology::{NicView, Topology};
 
 pub(super) fn draw(topology: &Topology) -> String {
@@ -11,9 +11,23 @@ pub(super) fn draw(topology: &Topology) -> String {
     for switch in &topology.switches {
         list(&mut out, switch, &ends(topology, switch));
     }
+    let between: Vec<_> = cables(topology)
+        .map(|(nic, far)| {
+            let (near, beyond) = (addresses(nic), addresses(far));
+            let shown = if near.is_empty() && beyond.is_empty() {
+                String::new()
+            } else {
+                format!("{near} - {beyond}")
+            };
+            [nic.name.clone(), far.name.clone(), shown, nic_cable(nic)]
+        })
+        .collect();
+    if !between.is_empty() {
+        list(&mut out, "between cards", &between);
+    }
     let mut unconnected = Vec::new();
     for node in &topology.nodes {
-        for nic in node.nics.iter().filter(|nic| nic.switch.is_none()) {
+        for nic in node.nics.iter().filter(|nic| nic.other_end().is_none()) {
             unconnected.push([
                 nic.name.clone(),
                 "connected to itself".to_owned(),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Lab, Problem, SWITCHES_MAX, count,
+    Lab, Problem, SWITCHES_MAX, cables, count,
     domains::Domains,
     file::LabFile,
     lab_folder::LabFolder,
@@ -22,10 +22,9 @@ pub(super) fn check(
     before: Option<&Lab>,
 ) -> Result<Lab, Vec<Problem>> {
     let mut problems = Problems::default();
-    let file = &LabFile {
-        node: count::expand(&file.node, &mut problems),
-        ..file
-    };
+    let mut nodes = count::expand(&file.node, &mut problems);
+    let cables = cables::plug_in(&file.cable, &mut nodes, &mut problems);
+    let file = &LabFile { node: nodes, ..file };
     let name = match &file.name {
         Some(name) => checked_name(name, "lab", &mut problems),
         None if is_name(stem) => stem.to_owned(),
@@ -33,12 +32,23 @@ pub(super) fn check(
     };
     let (switches, first_named) = check_switches(file, &mut problems);
     let switch_settings = switch::settings(file, &mut problems);
-    let mut domains = Domains::new(&switches);
+    let mut domains = Domains::new(switches.len() + cables.len());
     let trunks = trunks::check(file, &switches, before, &mut domains, &mut problems);
     domains.set_subnets(file, &switches, &mut problems);
     domains.set_subnets6(&name, file, &switches, &mut problems);
-    let nodes = Nodes::new(file, folder, before, &switches, first_named);
-    let nodes = nodes.check(&mut domains, &mut problems);
+    let nodes = Nodes::new(file, folder, before, (&switches, &cables), first_named);
+    let mut nodes = nodes.check(&mut domains, &mut problems);
+    cables::join_directions(&cables, &mut nodes);
+    let is_used = |switch: &str| {
+        nodes
+            .iter()
+            .any(|node| node.nics.iter().any(|nic| nic.switch == switch))
+    };
+    let switches = match &switches[..] {
+        // The switch of a lab that names none, and has cables between its cards alone.
+        [only] if file.switch.is_empty() && !cables.is_empty() && !is_used(only) => Vec::new(),
+        _ => switches,
+    };
     if problems.0.is_empty() {
         Ok(Lab {
             name,
@@ -46,6 +56,7 @@ pub(super) fn check(
             switch_settings,
             nodes,
             trunks,
+            cables,
         })
     } else {
         Err(problems.0)

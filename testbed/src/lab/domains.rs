@@ -14,9 +14,9 @@ use super::{
     problems::Problems,
 };
 
-/// Switches joined by trunks form one broadcast domain and share one IPv4 network.
+/// Switches joined by trunks form one broadcast domain and share one IPv4 network; a cable between two cards is one of its own.
 pub(super) struct Domains {
-    /// Domain of each switch, by position.
+    /// Domain of each switch, by position, and of each cable between cards.
     pub(super) of_switch: Vec<usize>,
     /// Network of each domain, and whether the file stated it (or an address implied it).
     pub(super) subnets: Vec<(Ipv4Net, bool)>,
@@ -31,15 +31,16 @@ pub(super) struct Domains {
 }
 
 impl Domains {
-    pub(super) fn new(switches: &[String]) -> Self {
+    /// The domains of so many switches and, behind them, cables between cards.
+    pub(super) fn new(count: usize) -> Self {
         let default = |number: usize| (Ipv4Net::default_for(u8::try_from(number + 1).unwrap_or(u8::MAX)), false);
         Self {
-            of_switch: (0..switches.len()).collect(),
-            subnets: (0..switches.len()).map(default).collect(),
-            taken: vec![BTreeSet::new(); switches.len()],
+            of_switch: (0..count).collect(),
+            subnets: (0..count).map(default).collect(),
+            taken: vec![BTreeSet::new(); count],
             subnets6: Vec::new(),
-            taken6: vec![BTreeMap::new(); switches.len()],
-            kept: vec![BTreeSet::new(); switches.len()],
+            taken6: vec![BTreeMap::new(); count],
+            kept: vec![BTreeSet::new(); count],
         }
     }
 
@@ -71,7 +72,9 @@ impl Domains {
     /// Sets the IPv6 networks of the domains, in the lab called `lab`.
     pub(super) fn set_subnets6(&mut self, lab: &str, file: &LabFile, switches: &[String], problems: &mut Problems) {
         let default = |number: usize| Ipv6Net::default_for(lab, u16::try_from(number + 1).unwrap_or(u16::MAX));
-        self.subnets6 = (0..switches.len()).map(|number| (default(number), false)).collect();
+        self.subnets6 = (0..self.of_switch.len())
+            .map(|number| (default(number), false))
+            .collect();
         let keys = Keys {
             name: "subnet6",
             example: "fd00:1::/64",
@@ -122,9 +125,10 @@ fn set_networks<N: Network>(
     // VLAN's network.
     let nics = file.node.iter().flat_map(|node| node.nic.iter().flatten());
     for nic in nics.filter(|nic| !nic.has_vlans()) {
-        let switch = match &nic.switch {
-            None => Some(0),
-            Some(name) => switches.iter().position(|switch| switch == name.get_ref()),
+        let switch = match (nic.cable, &nic.switch) {
+            (Some(cable), _) => Some(switches.len() + cable),
+            (None, None) => Some(0),
+            (None, Some(name)) => switches.iter().position(|switch| switch == name.get_ref()),
         };
         let address = (keys.of_nic)(nic).and_then(|text| text.get_ref().parse::<N>().ok());
         if let (Some(switch), Some(address)) = (switch, address) {

@@ -38,6 +38,9 @@ pub struct LabFile {
     /// Trunks: links between two switches.
     #[serde(default)]
     pub trunk: Vec<TrunkFile>,
+    /// Cables between two NICs, without a switch.
+    #[serde(default)]
+    pub cable: Vec<CableFile>,
 }
 
 /// Settings that apply unless a node, NIC or trunk overrides them.
@@ -429,12 +432,20 @@ pub struct NicFile {
     #[serde(default)]
     #[schemars(schema_with = "vlans_schema", skip_serializing_if = "Option::is_none")]
     pub vlans: Option<Spanned<toml::Value>>,
+    /// Name of an aggregate: the switch bundles the NICs of a node that have it, as soon as the guest bundles them by LACP (a bond of
+    /// mode 802.3ad). Until then each is a NIC by itself.
+    #[schemars(with = "Option<String>")]
+    pub aggregate: Option<Spanned<String>>,
     /// The cable between this NIC and its switch, both directions.
     pub link: Option<LinkFile>,
     /// Settings that differ in the direction from the switch to the guest.
     pub link_to_guest: Option<LinkFile>,
     /// Settings that differ in the direction from the guest to the switch.
     pub link_from_guest: Option<LinkFile>,
+    /// The number of the `[[cable]]` whose end it is.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub cable: Option<usize>,
 }
 
 impl NicFile {
@@ -642,28 +653,60 @@ pub struct TrunkFile {
     pub link_back: Option<LinkFile>,
 }
 
+/// A cable between two NICs: what one guest sends, the other one gets, whatever its addresses are. Each is a network of its own.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table for each cable, such as [[cable]] with between = [\"n1.eth1\", \"n2.eth1\"] below it"
+)]
+pub struct CableFile {
+    /// The two NICs, such as `["n1.eth1", "n2.eth1"]`. A node has the NICs that only cables name, too.
+    #[schemars(with = "[String; 2]")]
+    pub between: Spanned<CableEnds>,
+    /// Both directions.
+    pub link: Option<LinkFile>,
+    /// Settings that differ in the direction from the first NIC to the second.
+    pub link_forth: Option<LinkFile>,
+    /// Settings that differ in the direction from the second NIC to the first.
+    pub link_back: Option<LinkFile>,
+}
+
 /// The two switches that a trunk joins.
 #[derive(Clone, Debug)]
 pub struct TrunkEnds(pub [Spanned<String>; 2]);
 
 impl<'de> Deserialize<'de> for TrunkEnds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Names;
-        impl<'de> Visitor<'de> for Names {
-            type Value = TrunkEnds;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the names of two switches, such as [\"s1\", \"s2\"]")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<TrunkEnds, A::Error> {
-                let mut found = Vec::new();
-                while let Some(name) = names.next_element::<Spanned<String>>()? {
-                    found.push(name);
-                }
-                let count = found.len();
-                let ends = found.try_into();
-                ends.map(TrunkEnds).map_err(|_| A::Error::invalid_length(count, &self))
-            }
+        let names = TwoNames("the names of two switches, such as [\"s1\", \"s2\"]");
+        deserializer.deserialize_seq(names).map(Self)
+    }
+}
+
+/// The two NICs that a cable joins.
+#[derive(Clone, Debug)]
+pub struct CableEnds(pub [Spanned<String>; 2]);
+
+impl<'de> Deserialize<'de> for CableEnds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = TwoNames("the names of two NICs, such as [\"n1.eth1\", \"n2.eth1\"]");
+        deserializer.deserialize_seq(names).map(Self)
+    }
+}
+
+/// Reads two names; what they are is said where there are not two.
+struct TwoNames(&'static str);
+
+impl<'de> Visitor<'de> for TwoNames {
+    type Value = [Spanned<String>; 2];
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Self::Value, A::Error> {
+        let mut found = Vec::new();
+        while let Some(name) = names.next_element::<Spanned<String>>()? {
+            found.push(name);
         }
-        deserializer.deserialize_seq(Names)
+        let count = found.len();
+        found.try_into().map_err(|_| A::Error::invalid_length(count, &self))
     }
 }

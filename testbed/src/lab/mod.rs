@@ -6,6 +6,7 @@ mod address6;
 mod boot;
 mod bypass;
 pub mod cable;
+mod cables;
 mod check;
 mod cloud_init;
 mod count;
@@ -38,6 +39,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub use address::Ipv4Net;
 pub use address6::Ipv6Net;
 pub use boot::Boot;
+pub use cables::{CABLES_MAX, Cable};
 pub use cloud_init::CloudInit;
 pub use lab_folder::{AtPath, LabFolder};
 
@@ -82,6 +84,9 @@ pub struct Lab {
     pub nodes: Vec<Node>,
     /// Links between switches.
     pub trunks: Vec<Trunk>,
+    /// Cables between two cards; what is set on one is with its cards.
+    #[serde(default)]
+    pub cables: Vec<Cable>,
 }
 
 /// A guest of the lab.
@@ -123,7 +128,7 @@ impl Node {
 /// A NIC with its cable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
-    /// Switch that it is plugged into.
+    /// Switch that it is plugged into, or the cable ([`Cable::name`]).
     pub switch: String,
     /// MAC address.
     #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
@@ -161,7 +166,7 @@ pub struct Nic {
 }
 
 /// Settings of what a card does by itself: copies, multicast from card to card, and what it says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardSettings {
     /// Whether it is connected to itself, as a copy engine, and to no switch.
     pub loopback: bool,
@@ -171,6 +176,9 @@ pub struct CardSettings {
     /// Speed that it reports to the guest's driver in Mbit/s, if the file states it.
     #[serde(default)]
     pub speed_mbps: Option<u32>,
+    /// Name of the aggregate that the switch forms of it and other cards by LACP.
+    #[serde(default)]
+    pub aggregate: Option<String>,
 }
 
 /// A link between two switches.

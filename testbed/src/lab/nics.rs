@@ -8,7 +8,7 @@ use toml::Spanned;
 use vnicd_protocol::PortLinks;
 
 use super::{
-    Bypass, CardSettings, Ipv4Net, Lab, NICS_MAX, Nic, QUEUE_PAIRS_MAX, bypass,
+    Bypass, Cable, CardSettings, Ipv4Net, Lab, NICS_MAX, Nic, QUEUE_PAIRS_MAX, bypass,
     domains::Domains,
     file::{LabFile, NicFile},
     names::find_switch,
@@ -25,6 +25,7 @@ pub(super) struct Nics<'a> {
     pub(super) file: &'a LabFile,
     pub(super) before: Option<&'a Lab>,
     pub(super) switches: &'a [String],
+    pub(super) cables: &'a [Cable],
     /// Cards by the MAC addresses that are taken.
     pub(super) macs: BTreeMap<MacAddr, String>,
 }
@@ -73,6 +74,7 @@ impl Nics<'_> {
     fn switch_of(&self, nic: &NicFile) -> Option<usize> {
         match &nic.switch {
             _ if nic.is_loopback() => None,
+            _ if nic.cable.is_some() => nic.cable.map(|cable| self.switches.len() + cable),
             Some(name) => self.switches.iter().position(|switch| switch == name.get_ref()),
             None => (self.switches.len() == 1).then_some(0),
         }
@@ -103,7 +105,10 @@ impl Nics<'_> {
         }
         let coalescing = [defaults.nic.coalescing.as_ref(), nic.coalescing.as_ref()];
         Some(Nic {
-            switch: self.switches[switch].clone(),
+            switch: match nic.cable {
+                Some(cable) => self.cables[cable].name(),
+                None => self.switches[switch].clone(),
+            },
             mac,
             address,
             address6,
@@ -113,6 +118,7 @@ impl Nics<'_> {
             card: CardSettings {
                 loopback,
                 member_timeout_ns: settings::member_timeout(nic, problems),
+                aggregate: switch::aggregate_of(nic, problems),
                 speed_mbps: speed::of_nic(nic.speed.as_ref().or(defaults.nic.speed.as_ref()), problems),
             },
             bypass: nic.bypass.as_ref().map(|bypass| *bypass.get_ref()),
@@ -129,8 +135,11 @@ impl Nics<'_> {
         })
     }
 
-    /// Returns the switch that a card is plugged into; notes a mistake when the file does not say which.
+    /// Returns the switch, or cable behind all switches, that a card is plugged into; notes a mistake when the file does not say which.
     fn plugged_into(&self, nic: &NicFile, node: &Spanned<String>, problems: &mut Problems) -> Option<usize> {
+        if let Some(cable) = nic.cable {
+            return Some(self.switches.len() + cable);
+        }
         match &nic.switch {
             Some(name) => find_switch(name, self.switches, problems),
             None if self.switches.len() == 1 || nic.is_loopback() => Some(0),

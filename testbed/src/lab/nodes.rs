@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Boot, CPUS_MAX, Ipv4Net, Lab, NICS_MAX, NODES_MAX, Nic, Node, Setup, boot, bypass, cloud_init,
+    Boot, CPUS_MAX, Cable, Ipv4Net, Lab, NICS_MAX, NODES_MAX, Nic, Node, Setup, boot, bypass, cloud_init,
     domains::Domains,
     file::{LabFile, NicFile, NodeFile},
     lab_folder::LabFolder,
@@ -30,7 +30,7 @@ impl<'a> Nodes<'a> {
         file: &'a LabFile,
         folder: LabFolder<'a>,
         before: Option<&'a Lab>,
-        switches: &'a [String],
+        (switches, cables): (&'a [String], &'a [Cable]),
         names: BTreeMap<String, &'static str>,
     ) -> Self {
         Self {
@@ -41,6 +41,7 @@ impl<'a> Nodes<'a> {
                 file,
                 before,
                 switches,
+                cables,
                 macs: BTreeMap::new(),
             },
         }

@@ -9,10 +9,22 @@ use super::{
 };
 
 /// Settings of a NIC that its guest does not notice: a change of another one requires a restart.
-const NIC_KEYS_LIVE: [&str; 7] = ["switch", "coalescing", "dma", "steering", "misorder", "vlans", CABLE];
+const NIC_KEYS_LIVE: [&str; 8] = [
+    "switch",
+    "coalescing",
+    "dma",
+    "steering",
+    "misorder",
+    "vlans",
+    "aggregate",
+    CABLE,
+];
 
 /// The key of the settings of a NIC's cable.
 const CABLE: &str = "link";
+
+/// What the settings of the direction to a guest begin with.
+const TO_GUEST: &str = "to_guest.";
 
 /// The key of a node's labels, which its guest does not notice.
 const LABELS: &str = "labels";
@@ -243,6 +255,13 @@ pub fn between(before: &Lab, after: &Lab, off: &[String]) -> Plan {
             Some(old) => compare_nodes(old, node, off.contains(&node.name), &mut changes),
         }
     }
+    changes.retain_mut(|change| {
+        if change.kind == Kind::Cable && after.far_end(&change.name).is_some() {
+            // What a guest gets is what the other one sends.
+            change.settings.retain(|setting| !setting.key.starts_with(TO_GUEST));
+        }
+        change.kind != Kind::Cable || !change.settings.is_empty()
+    });
     Plan {
         lab: after.name.clone(),
         changes,

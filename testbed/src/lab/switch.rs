@@ -11,6 +11,7 @@ use toml::{Spanned, Value};
 
 use super::{
     file::{LabFile, NicFile, ReservedFile, SwitchFile, TrunkFile},
+    names::checked_name,
     problems::Problems,
 };
 use vnicd_protocol::{Reserved, StpSettings, SwitchSettings, VLAN_MAX, VlanList, VlanSettings};
@@ -142,6 +143,19 @@ pub(super) fn of_nic(nic: &NicFile, problems: &mut Problems) -> Option<VlanSetti
         );
     }
     Some(vlans)
+}
+
+/// Returns the name of the aggregate that a NIC is in, if the file states one.
+pub(super) fn aggregate_of(nic: &NicFile, problems: &mut Problems) -> Option<String> {
+    let name = nic.aggregate.as_ref()?;
+    if nic.is_loopback() || nic.cable.is_some() {
+        problems.add(
+            name.span(),
+            "a NIC that is at no switch is in no aggregate",
+            "leave it out: over a cable between two NICs, LACP of their guests passes",
+        );
+    }
+    Some(checked_name(name, "aggregate", problems))
 }
 
 /// Returns the VLANs of a trunk, if the file names them.

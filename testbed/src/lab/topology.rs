@@ -39,8 +39,11 @@ pub struct NodeView {
 pub struct NicView {
     /// Name of the card: `node.ethN`.
     pub name: String,
-    /// Switch at the other end of the cable; `None` for a card that is connected to itself.
+    /// Switch at the other end of the cable; `None` for a card that is connected to itself, or to another card.
     pub switch: Option<String>,
+    /// Card at the other end of the cable.
+    #[serde(default)]
+    pub far_end: Option<String>,
     /// MAC address.
     pub mac: String,
     /// Addresses with the length of the prefix that the lab assigns.
@@ -69,9 +72,11 @@ impl Topology {
             recipe: matches!(node.boot, Boot::Recipe { .. }),
             uplink: node.uplink,
             nics: (node.nics.iter().enumerate())
-                .map(|(index, nic)| NicView {
-                    name: port_name(&node.name, index),
-                    switch: (!nic.card.loopback).then(|| nic.switch.clone()),
+                .map(|(index, nic)| (port_name(&node.name, index), nic))
+                .map(|(name, nic)| NicView {
+                    far_end: lab.far_end(&name).map(ToOwned::to_owned),
+                    switch: (!nic.card.loopback && lab.far_end(&name).is_none()).then(|| nic.switch.clone()),
+                    name,
                     mac: nic.mac.to_string(),
                     addresses: (nic.address.iter().map(ToString::to_string))
                         .chain(nic.address6.iter().filter(|_| node.ipv6).map(ToString::to_string))
@@ -125,6 +130,12 @@ impl NicView {
             let host = address.split('/').next()?;
             host.parse().ok()
         })
+    }
+
+    /// Returns what is at the other end of the cable: a switch, or a card.
+    #[must_use]
+    pub fn other_end(&self) -> Option<&str> {
+        self.switch.as_deref().or(self.far_end.as_deref())
     }
 
     /// Returns whether frames can pass in both directions.

@@ -28,6 +28,9 @@ struct PortMemory {
     link: PortLinks,
     groups: Vec<u16>,
     vlans: Option<VlanSettings>,
+    /// The card at the other end of the cable, if no switch is there: what this one gets is what that one sends.
+    #[serde(default)]
+    far_end: Option<String>,
 }
 
 /// The settings of all cards of a lab, by port name, and of the links between its switches, in the order of the lab
@@ -49,7 +52,7 @@ impl Settings {
     /// Makes the settings of a lab file.
     #[must_use]
     pub fn of(lab: &Lab) -> Self {
-        let memory = |nic: &crate::lab::Nic| PortMemory {
+        let memory = |port: &str, nic: &crate::lab::Nic| PortMemory {
             coalescing: nic.coalescing.clone(),
             dma: nic.dma,
             steering: nic.steering,
@@ -57,9 +60,13 @@ impl Settings {
             link: nic.link.clone(),
             groups: Vec::new(),
             vlans: nic.vlans.clone(),
+            far_end: lab.far_end(port).map(ToOwned::to_owned),
         };
         Self {
-            ports: lab.ports().map(|(port, _, nic)| (port, memory(nic))).collect(),
+            ports: lab
+                .ports()
+                .map(|(port, _, nic)| (port.clone(), memory(&port, nic)))
+                .collect(),
             trunks: lab.trunks.clone(),
             trees: BTreeMap::new(),
             timers: Vec::new(),
@@ -147,11 +154,24 @@ impl Settings {
         }
     }
 
-    /// Remembers the settings in force on a cable.
+    /// Remembers the settings in force at a card's end of its cable.
     pub fn set_link(&mut self, port: &str, settings: PortLinks) {
-        if let Some(memory) = self.ports.get_mut(port) {
-            memory.link = settings;
+        let Some(memory) = self.ports.get_mut(port) else { return };
+        match memory.far_end.clone() {
+            None => memory.link = settings,
+            Some(far) => {
+                memory.link.from_guest = settings.from_guest;
+                if let Some(far) = self.ports.get_mut(&far) {
+                    far.link.to_guest = settings.from_guest;
+                }
+            }
         }
+    }
+
+    /// Returns the settings in force on a card's cable.
+    #[must_use]
+    pub fn link(&self, port: &str) -> Option<&PortLinks> {
+        Some(&self.ports.get(port)?.link)
     }
 
     /// Remembers the settings in force on the cable between two switches, in the direction of `a` and `b`; `number`
@@ -208,11 +228,13 @@ impl Settings {
                         dma,
                         steering: *steering,
                         misorder,
-                        link,
+                        link: memory.link.clone(),
                         groups,
                         vlans: vlans.map(|vlans| *vlans),
+                        far_end: memory.far_end.take(),
                     };
                 }
+                self.set_link(&port, link);
             }
             SettingsEvent::Trunk { a, b, number, link } => self.set_trunk(&a, &b, number, link),
             SettingsEvent::Group { group, tree } => {

@@ -1,6 +1,7 @@
 //! The configuration of a `vnicd` that is to continue with the settings in force.
 
 use anyhow::{Context, Result};
+use vnicd_protocol::{LinkSettings, MTU_MAX, PortLinks, SwitchSettings};
 
 use super::{PortMemory, Settings};
 use crate::{
@@ -28,8 +29,12 @@ impl Settings {
             name: name.clone(),
             settings: lab.switch_settings.get(name).cloned().unwrap_or_default(),
         });
+        let cables = lab.cables.iter().map(|cable| SwitchEntry {
+            name: cable.name(),
+            settings: SwitchSettings::of_cable(),
+        });
         Ok(Config {
-            switches: switches.collect(),
+            switches: switches.chain(cables).collect(),
             ports,
             trunks: self.trunks.iter().map(trunk_entry).collect(),
             groups: groups.collect(),
@@ -55,14 +60,30 @@ impl Settings {
             dma: memory.dma,
             steering: memory.steering,
             misorder: memory.misorder,
-            link: memory.link.clone(),
+            link: memory.at_own_end(),
             groups: memory.groups.clone(),
             vlans: memory.vlans.clone(),
-            aggregate: None,
+            aggregate: nic.card.aggregate.clone(),
             timers: timers.map(|armed| armed.timer).collect(),
             packets_given: given.map(|given| given.given).collect(),
             name,
         })
+    }
+}
+
+impl PortMemory {
+    /// Returns what is set at the card's own end: of a cable to another card, what that one sends is set there.
+    fn at_own_end(&self) -> PortLinks {
+        match self.far_end {
+            None => self.link.clone(),
+            Some(_) => PortLinks {
+                to_guest: LinkSettings {
+                    mtu: MTU_MAX,
+                    ..LinkSettings::default()
+                },
+                from_guest: self.link.from_guest,
+            },
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
     thread,
 };
 use crate::{
-    lab::port_name,
+    lab::{Lab, port_name},
     qemu::{Nic, Qmp},
     vnicd_client::report::PortInfo,
 };
@@ -49,13 +49,51 @@ pub(super) fn turn(shared: &Shared) -> MutexGuard<'_, ()> {
     shared.carriers.turn.lock()
 }
 
+/// Returns whether the guest's end of its cable is to have a carrier: both directions of the cable are up, and where it leads to
+/// another card, that one's machine runs.
+pub(super) fn has_carrier(shared: &Shared, node: &str, card: usize) -> bool {
+    let port = port_name(node, card);
+    let lab = shared.lab();
+    let far = lab.far_end(&port).and_then(|far| place_of(&lab, far));
+    let is_up = shared.settings().link_is_up(&port);
+    is_up && far.is_none_or(|(far, _)| runs(shared, &far))
+}
+
+/// Returns the node of a port, and the number of the card there.
+fn place_of(lab: &Lab, port: &str) -> Option<(String, usize)> {
+    lab.nodes.iter().find_map(|node| {
+        let card = (0..node.nics.len()).find(|card| port_name(&node.name, *card) == port)?;
+        Some((node.name.clone(), card))
+    })
+}
+
+/// Shows the guest of this port the current state of its cable, as [`apply`] does.
+pub(super) fn apply_to(shared: &Arc<Shared>, port: &str) -> Result<()> {
+    let place = place_of(&shared.lab(), port);
+    let (node, card) = place.with_context(|| format!("there is no NIC {port}"))?;
+    apply(shared, &node, card)
+}
+
+/// Shows the guests at the other ends of a node's cables, if cards are there, that its machine came or went.
+pub(super) fn apply_to_far_ends(shared: &Arc<Shared>, node: &str) {
+    let lab = shared.lab();
+    for card in 0..lab.node(node).map_or(0, |node| node.nics.len()) {
+        if let Some(far) = lab.far_end(&port_name(node, card))
+            && let Err(error) = apply_to(shared, far)
+        {
+            let error = format!("{error:#}");
+            tracing::warn!(port = far, %error, "the guest may not see that the other end of its cable changed");
+        }
+    }
+}
+
 /// Shows the guest the current state of its cable. A node that is off needs nothing: its start does this again.
 pub(super) fn apply(shared: &Arc<Shared>, node: &str, card: usize) -> Result<()> {
     let _turn = turn(shared);
     let Some(mut qmp) = monitor(shared, node)? else {
         return Ok(());
     };
-    let up = shared.settings().link_is_up(&port_name(node, card));
+    let up = has_carrier(shared, node, card);
     qmp.set_link(&Nic::link_name(card), up)?;
     if !up {
         // QEMU may be about to notice that a former `vnicd` has ended.
@@ -68,7 +106,7 @@ pub(super) fn apply(shared: &Arc<Shared>, node: &str, card: usize) -> Result<()>
 pub(super) fn keep_pulled(shared: &Arc<Shared>) -> Result<()> {
     let mut pulled = Vec::new();
     for node in &shared.lab().nodes {
-        let cards = (0..node.nics.len()).filter(|card| !shared.settings().link_is_up(&port_name(&node.name, *card)));
+        let cards = (0..node.nics.len()).filter(|card| !has_carrier(shared, &node.name, *card));
         pulled.extend(cards.map(|card| (node.name.clone(), card)));
     }
     pull_when_connected(shared, pulled)
@@ -117,7 +155,7 @@ fn serve(shared: &Shared) {
 /// Pulls a cable again; returns `false` when that is too early. A QEMU that is `connected` according to `vnicd` may
 /// have yet to notice it, and would plug the cable in then.
 fn pull_again(shared: &Shared, node: &str, card: usize, connected: bool) -> Result<bool> {
-    if !runs(shared, node) || shared.settings().link_is_up(&port_name(node, card)) {
+    if !runs(shared, node) || has_carrier(shared, node, card) {
         return Ok(true);
     }
     if !connected {
@@ -130,7 +168,7 @@ fn pull_again(shared: &Shared, node: &str, card: usize, connected: bool) -> Resu
     if !qmp.socket_is_connected(&Nic::socket_name(card))? {
         return Ok(false);
     }
-    let up = shared.settings().link_is_up(&port_name(node, card));
+    let up = has_carrier(shared, node, card);
     qmp.set_link(&Nic::link_name(card), up)?;
     Ok(true)
 }

@@ -94,6 +94,9 @@ pub(super) fn keep(shared: &Arc<Shared>, node: &Node) {
                 off(note);
             }
         }
+        if shared.inner().phase != LabPhase::Stopping {
+            cable_carrier::apply_to_far_ends(shared, &node.name);
+        }
         let again = shared.wait_for(None, |inner| match (inner.phase, inner.nodes.get_mut(&node.name)) {
             (LabPhase::Stopping, _) | (_, None) => Some(false),
             (_, Some(guest)) => guest.take_restart().then(|| {
@@ -141,11 +144,11 @@ fn start(shared: &Arc<Shared>, node: &Node) -> Result<Started> {
     }
     let channel = connect(agent, &mut process)?;
     for card in 0..node.nics.len() {
-        let up = shared.settings().link_is_up(&port_name(&node.name, card));
-        if !up {
+        if !cable_carrier::has_carrier(shared, &node.name, card) {
             cable_carrier::apply(shared, &node.name, card)?;
         }
     }
+    cable_carrier::apply_to_far_ends(shared, &node.name);
     shared.restore.note_loaded(&node.name);
     shared.update_guest(&node.name, |guest| guest.started(channel.clone()));
     Ok(Started {

@@ -115,7 +115,9 @@ impl Change<'_> {
             *shared.settings() = settings;
             reload::restart_vnicd(shared)?;
             for (port, (node, card)) in cards(&self.after) {
-                if was_up(&port) != shared.settings().link_is_up(&port) && guest_process::runs(shared, &node) {
+                let is_other = was_up(&port) != shared.settings().link_is_up(&port)
+                    || self.before.far_end(&port) != self.after.far_end(&port);
+                if is_other && guest_process::runs(shared, &node) {
                     cable_carrier::apply(shared, &node, card)?;
                 }
             }

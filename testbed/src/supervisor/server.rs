@@ -78,7 +78,7 @@ fn serve(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
                 port,
                 direction,
                 change,
-            } => answer(stream, link(shared, &port, direction, &change))?,
+            } => answer(stream, cable(shared, &port, direction, &change))?,
             Request::Trunk {
                 a,
                 b,
@@ -149,20 +149,49 @@ pub(super) fn coalesce(shared: &Shared, port: &str, change: &CoalescingChange) -
     Ok(now)
 }
 
+/// Changes the cable of a card, which may lead to another card.
+fn cable(shared: &Arc<Shared>, port: &str, direction: Direction, change: &LinkChange) -> Result<PortLinks> {
+    let lab = shared.lab();
+    let Some(far) = lab.far_end(port) else {
+        return link(shared, port, direction, change);
+    };
+    let in_force = |port: &str| {
+        shared
+            .settings()
+            .link(port)
+            .cloned()
+            .context("a cable without settings")
+    };
+    let before = in_force(far)?;
+    if direction != Direction::FromGuest {
+        link(shared, far, Direction::FromGuest, change)?;
+    }
+    if direction != Direction::ToGuest
+        && let Err(refused) = link(shared, port, Direction::FromGuest, change)
+    {
+        if direction == Direction::Both {
+            // Nothing is changed where one direction is refused.
+            link(shared, far, Direction::FromGuest, &(&before.from_guest).into())?;
+        }
+        return Err(refused);
+    }
+    in_force(port)
+}
+
+/// Changes what is set at a card's own end of its cable.
 pub(super) fn link(shared: &Arc<Shared>, port: &str, direction: Direction, change: &LinkChange) -> Result<PortLinks> {
+    let lab = shared.lab();
+    let ends = [Some(port), lab.far_end(port)].into_iter().flatten();
     let mut settings = shared.settings();
     let now = shared.vnicd()?.link(port, direction, change)?;
-    let was_up = settings.link_is_up(port);
+    let was_up: Vec<_> = ends.map(|end| (end, settings.link_is_up(end))).collect();
     settings.set_link(port, now.clone());
-    let is_up = settings.link_is_up(port);
+    let changed: Vec<_> = (was_up.into_iter())
+        .filter(|(end, was_up)| settings.link_is_up(end) != *was_up)
+        .collect();
     drop(settings);
-    if was_up != is_up {
-        let found = shared.lab().nodes.iter().find_map(|node| {
-            let card = (0..node.nics.len()).find(|card| crate::lab::port_name(&node.name, *card) == port)?;
-            Some((node.name.clone(), card))
-        });
-        let (node, card) = found.with_context(|| format!("there is no NIC {port}"))?;
-        cable_carrier::apply(shared, &node, card)?;
+    for (end, _) in changed {
+        cable_carrier::apply_to(shared, end)?;
     }
     Ok(now)
 }

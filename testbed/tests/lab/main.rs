@@ -3,6 +3,7 @@
 //! run the tests with. Run them with one test thread: two guests and their switch share two cores already.
 
 mod bypass;
+mod cables;
 mod card_engine;
 mod cards;
 mod commands;

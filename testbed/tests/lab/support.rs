@@ -119,6 +119,12 @@ impl World {
         self.ok(&["up", "--detach", "--accel", "tcg", "lab.toml"]);
     }
 
+    /// Makes the running lab what this file says.
+    pub fn up_again(&self, text: &str) {
+        self.file("lab.toml", &silent(text));
+        self.ok(&["up"]);
+    }
+
     /// Returns a process number from `ps`, of the lab's first node.
     pub fn pid(&self, which: &str) -> i32 {
         let pid = self.json(&["ps"])[0][which]
