@@ -70,6 +70,10 @@ fn go() -> Result<Infallible> {
     setup::host_folders(&config.mounts, &mut problems);
     network::set_up(&config, &mut problems);
     setup::commands(&config.exec, &environment, &mut problems);
+    let mut left = services::running();
+    // What has ended before it was listed, or since, is not among those to watch.
+    problems.extend(services::reap_inherited());
+    left.retain(|number, _| Path::new("/proc").join(number.to_string()).exists());
     for problem in &problems {
         eprintln!("weft-agent: {problem}");
     }
@@ -82,7 +86,7 @@ fn go() -> Result<Infallible> {
         println!("weft-agent: booted");
         power(RebootCommand::PowerOff);
     }
-    supervise(&environment, services::running(), problems)
+    supervise(&environment, left, problems)
 }
 
 fn put(kind: &str, place: &str, flags: MountFlags, data: Option<&CStr>) -> Result<()> {
@@ -164,13 +168,6 @@ fn supervise(
     let mut signals = Signals::new([SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
     let mut server = start_server(environment)?;
     loop {
-        for signal in signals.wait() {
-            match signal {
-                SIGTERM | SIGINT => power(RebootCommand::Restart),
-                SIGUSR1 | SIGUSR2 => power(RebootCommand::PowerOff),
-                _ => {}
-            }
-        }
         // One SIGCHLD may stand for several children.
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if pid == Pid::from_child(&server) {
@@ -184,6 +181,13 @@ fn supervise(
                 fs::write(PROBLEMS, problems.join("\n"))?;
                 // A server that does not listen to it yet reads the file later.
                 _ = kill_process(Pid::from_child(&server), Signal::URG);
+            }
+        }
+        for signal in signals.wait() {
+            match signal {
+                SIGTERM | SIGINT => power(RebootCommand::Restart),
+                SIGUSR1 | SIGUSR2 => power(RebootCommand::PowerOff),
+                _ => {}
             }
         }
     }
