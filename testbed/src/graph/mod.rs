@@ -1,5 +1,5 @@
 //! A lab as a picture: text for terminals, DOT for Graphviz, Mermaid for web pages, SVG by itself. This module writes
-//! no files; names in a lab are lower-case letters, digits and dashes, so only added texts need escaping.
+//! no files; names in a lab are letters, digits, dashes, underscores and dots, so only added texts need escaping.
 
 mod dot;
 mod mermaid;

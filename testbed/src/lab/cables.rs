@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::{
     Lab, NICS_MAX, Node,
     error::nearest,
-    file::{CableFile, LinkFile, NicFile, NodeFile},
+    file::{CableFile, LabFile, LinkFile, NicFile, NodeFile},
     port_name,
     problems::Problems,
 };
@@ -43,7 +43,11 @@ impl Lab {
 type End = (usize, usize);
 
 /// Plugs the cables of a file into the cards of `nodes`, which get those that only cables name.
-pub(super) fn plug_in(files: &[CableFile], nodes: &mut [NodeFile], problems: &mut Problems) -> Vec<Cable> {
+pub(super) fn plug_in(file: &LabFile, nodes: &mut [NodeFile], problems: &mut Problems) -> Vec<Cable> {
+    let files = &file.cable;
+    // Where it cannot be, that is said of the nodes.
+    let first = file.defaults.first_interface.as_ref();
+    let first = first.map_or(0, |first| usize::try_from(*first.get_ref()).unwrap_or(0));
     if let Some(first_too_many) = files.get(CABLES_MAX) {
         let message = format!("{} cables between cards are too many", files.len());
         problems.add(first_too_many.between.span(), message, format!("at most {CABLES_MAX}"));
@@ -53,7 +57,7 @@ pub(super) fn plug_in(files: &[CableFile], nodes: &mut [NodeFile], problems: &mu
     let mut found = Vec::new();
     for file in files {
         let ends = file.between.get_ref().0.each_ref();
-        let ends = ends.map(|end| find(end, nodes, problems));
+        let ends = ends.map(|end| find(end, first, nodes, problems));
         for (node, nic) in ends.iter().flatten() {
             named.entry(*node).or_default().insert(*nic);
         }
@@ -72,22 +76,27 @@ pub(super) fn plug_in(files: &[CableFile], nodes: &mut [NodeFile], problems: &mu
         let directions = [(&file.link_forth, &file.link_back), (&file.link_back, &file.link_forth)];
         let written = file.between.get_ref().0.each_ref();
         for ((end, (from, to)), written) in ends.into_iter().zip(directions).zip(written) {
-            plug(end, (file, from, to), (written, cables.len()), nodes, problems);
+            plug(end, (file, from, to), (written, cables.len(), first), nodes, problems);
         }
         // Where an end was refused, too: the other one is in it.
         cables.push(Cable {
-            ends: ends.map(|(node, nic)| port_name(nodes[node].name.get_ref(), nic)),
+            ends: ends.map(|(node, nic)| port_name(nodes[node].name.get_ref(), first + nic)),
         });
     }
     cables
 }
 
-/// Finds the card that is meant by `n1.eth1`.
-fn find(end: &Spanned<String>, nodes: &[NodeFile], problems: &mut Problems) -> Option<End> {
+/// Finds the card that is meant by `n1.eth1`, where `first` is the number of a node's first card.
+fn find(end: &Spanned<String>, first: usize, nodes: &[NodeFile], problems: &mut Problems) -> Option<End> {
     let parts = end.get_ref().rsplit_once(".eth");
-    let Some((name, number)) = parts.and_then(|(name, number)| Some((name, number.parse::<usize>().ok()?))) else {
+    let number = |text: &str| text.parse::<usize>().ok()?.checked_sub(first);
+    let Some((name, number)) = parts.and_then(|(name, text)| Some((name, number(text)?))) else {
         let message = format!("\"{}\" is no NIC", end.get_ref());
-        problems.add(end.span(), message, "a node and a number, such as \"n1.eth1\"");
+        let help = match first {
+            0 => "a node and a number, such as \"n1.eth1\"".to_owned(),
+            first => format!("a node and a number from {first} on, such as \"n1.eth{first}\""),
+        };
+        problems.add(end.span(), message, help);
         return None;
     };
     let found = nodes.iter().position(|node| node.name.get_ref() == name);
@@ -106,17 +115,17 @@ fn find(end: &Spanned<String>, nodes: &[NodeFile], problems: &mut Problems) -> O
 fn plug(
     (node, number): End,
     (file, from, to): (&CableFile, &Option<LinkFile>, &Option<LinkFile>),
-    (written, cable): (&Spanned<String>, usize),
+    (written, cable, first): (&Spanned<String>, usize, usize),
     nodes: &mut [NodeFile],
     problems: &mut Problems,
 ) {
     let node = &mut nodes[node];
-    let name = port_name(node.name.get_ref(), number);
+    let name = port_name(node.name.get_ref(), first + number);
     let nics = node.nic.as_deref_mut().unwrap_or_default();
     let count = nics.len();
     let Some(nic) = nics.get_mut(number) else {
         let message = format!("{name} cannot be: the node has {count} NICs before it");
-        let help = format!("NICs without a gap, from eth0 on, at most {NICS_MAX}");
+        let help = format!("NICs without a gap, from eth{first} on, at most {NICS_MAX}");
         problems.add(written.span(), message, help);
         return;
     };
@@ -151,7 +160,7 @@ fn plug(
 pub(super) fn join_directions(cables: &[Cable], nodes: &mut [Node]) {
     let cards = |node: &Node| {
         (0..node.nics.len())
-            .map(|nic| port_name(&node.name, nic))
+            .map(|nic| node.port(nic))
             .collect::<Vec<_>>()
     };
     let mut sent = BTreeMap::new();

@@ -8,7 +8,7 @@ use super::{
     domains::Domains,
     file::LabFile,
     lab_folder::LabFolder,
-    names::{check_unique, checked_name, is_name},
+    names::{check_unique, checked_lab_name, checked_name, is_lab_name},
     nodes::Nodes,
     problems::Problems,
     switch, trunks,
@@ -23,11 +23,11 @@ pub(super) fn check(
 ) -> Result<Lab, Vec<Problem>> {
     let mut problems = Problems::default();
     let mut nodes = count::expand(&file.node, &mut problems);
-    let cables = cables::plug_in(&file.cable, &mut nodes, &mut problems);
+    let cables = cables::plug_in(&file, &mut nodes, &mut problems);
     let file = &LabFile { node: nodes, ..file };
     let name = match &file.name {
-        Some(name) => checked_name(name, "lab", &mut problems),
-        None if is_name(stem) => stem.to_owned(),
+        Some(name) => checked_lab_name(name, &mut problems),
+        None if is_lab_name(stem) => stem.to_owned(),
         None => "lab".to_owned(),
     };
     let (switches, first_named) = check_switches(file, &mut problems);

@@ -23,7 +23,7 @@ use super::{
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LabFile {
-    /// Name of the lab: up to 24 lower-case letters, digits and dashes. Default: the name of the file without `.toml`.
+    /// Name of the lab: up to 24 letters, digits, dashes and underscores, a letter first. Default: the name of the file without `.toml`.
     #[schemars(with = "Option<String>")]
     pub name: Option<Spanned<String>>,
     /// Defaults for all nodes, NICs and links.
@@ -66,6 +66,9 @@ pub struct DefaultsFile {
     /// longer to boot and needs at least 160M of memory.
     #[schemars(with = "Option<Vec<String>>")]
     pub modules: Option<Vec<Spanned<String>>>,
+    /// Number of a node's first NIC (default 0: `eth0`), as in `1` for topologies that count from `eth1`.
+    #[schemars(with = "Option<u8>")]
+    pub first_interface: Option<Spanned<i64>>,
     /// Files and folders that the guest has from its start, as in `{ from = "server.conf", to = "/etc/server.conf" }`.
     pub files: Option<Vec<GuestFileFile>>,
     /// Commands for the guest's shell, run one after the other at each boot before the node counts as ready.
@@ -217,7 +220,8 @@ fn vlans_schema(_: &mut SchemaGenerator) -> Schema {
     expecting = "a table for each node, such as [[node]] with name = \"n1\" below it"
 )]
 pub struct NodeFile {
-    /// Name, also the guest's host name: up to 24 lower-case letters, digits and dashes.
+    /// Name: up to 24 letters, digits, dashes, underscores and dots, a letter first. The guest's host name is the same with `-` for every
+    /// `_` and dot.
     #[schemars(with = "String")]
     pub name: Spanned<String>,
     /// Number of nodes that this table describes (1 to 64). They are numbered from 1: after the name, or where names, addresses and

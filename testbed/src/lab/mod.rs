@@ -48,7 +48,8 @@ pub(crate) use error::nearest;
 pub use error::{LabError, PROBLEMS_SHOWN_MAX, Problem};
 pub use file::{ImageName, LabFile, SteeringMode};
 pub use firmware::StrategyKind as Strategy;
-pub(crate) use names::is_name;
+pub use names::host_name;
+pub(crate) use names::{is_lab_name, is_name};
 pub(crate) use setup::is_package_name;
 pub use setup::{ImageSpec, OwnKernel, Setup};
 
@@ -92,7 +93,7 @@ pub struct Lab {
 /// A guest of the lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Name of the node and host name of the guest.
+    /// Name of the node, from which the guest's host name is made by [`host_name`].
     pub name: String,
     /// Place in the lab, from which addresses and seeds are derived that the file does not state. It is the position in
     /// the file, but a node keeps its place when others are removed from a running lab.
@@ -101,8 +102,11 @@ pub struct Node {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// NICs; the position is the number in `ethN`.
+    /// NICs, the first of which is numbered [`Node::first_interface`].
     pub nics: Vec<Nic>,
+    /// The number in the name `ethN` of the first NIC.
+    #[serde(default)]
+    pub first_interface: usize,
     /// Whether there is a QEMU user-mode NIC behind the others.
     pub uplink: bool,
     /// Whether IPv6 runs in the guest.
@@ -240,12 +244,24 @@ impl Lab {
             node.nics
                 .iter()
                 .enumerate()
-                .map(move |(index, nic)| (port_name(&node.name, index), node, nic))
+                .map(move |(index, nic)| (node.port(index), node, nic))
         })
     }
 }
 
 impl Node {
+    /// Returns the name of its NIC at `index` in `vnicd` and on the command line.
+    #[must_use]
+    pub fn port(&self, index: usize) -> String {
+        port_name(&self.name, self.first_interface + index)
+    }
+
+    /// Returns the name of its NIC at `index` in the guest.
+    #[must_use]
+    pub fn interface(&self, index: usize) -> String {
+        format!("eth{}", self.first_interface + index)
+    }
+
     /// Returns the first IPv4 address, which the name of the node stands for in the other guests.
     #[must_use]
     pub fn address(&self) -> Option<Ipv4Net> {
@@ -280,7 +296,10 @@ fn from_text_if_any<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
         .transpose()
 }
 
-/// Returns the name of a NIC in `vnicd` and on the command line.
+/// Largest number of a node's first NIC.
+pub const FIRST_INTERFACE_MAX: usize = 99;
+
+/// Returns the name of the NIC numbered `nic` in `vnicd` and on the command line.
 #[must_use]
 pub fn port_name(node: &str, nic: usize) -> String {
     format!("{node}.eth{nic}")

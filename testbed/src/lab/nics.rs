@@ -186,7 +186,16 @@ impl Nics<'_> {
             let help = "an address with an even first byte, as in \"52:54:00:00:00:01\"; all zeros and the card's own are taken";
             problems.add(span.clone(), format!("{mac} cannot be a NIC's own address"), help);
         }
-        let port = port_name(node.get_ref(), nic_index);
+        let first = self
+            .file
+            .defaults
+            .first_interface
+            .as_ref()
+            .map_or(0, |first| *first.get_ref());
+        let port = port_name(
+            node.get_ref(),
+            usize::try_from(first).unwrap_or(0).saturating_add(nic_index),
+        );
         if let Some(other) = self.macs.insert(mac, port) {
             let message = format!("the MAC address {mac} is taken by {other}");
             problems.add(span, message, "every NIC needs its own: leave `mac` out to get one");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Boot, CPUS_MAX, Cable, Ipv4Net, Lab, NICS_MAX, NODES_MAX, Nic, Node, Setup, boot, bypass, cloud_init,
+    Boot, CPUS_MAX, Cable, FIRST_INTERFACE_MAX, Ipv4Net, Lab, NICS_MAX, NODES_MAX, Nic, Node, Setup, boot, bypass, cloud_init,
     domains::Domains,
     file::{LabFile, NicFile, NodeFile},
     lab_folder::LabFolder,
@@ -96,6 +96,7 @@ impl<'a> Nodes<'a> {
             cpus: cpus(self.file, node, problems),
             memory_mib: memory_mib(defaults, node, &boot, problems),
             nics,
+            first_interface: first_interface(self.file, problems),
             uplink: node.uplink.unwrap_or(false),
             ipv6: node.ipv6.or(defaults.ipv6).unwrap_or(true),
             cloud_init: cloud_init::check(self.folder, node, &boot, problems),
@@ -140,6 +141,20 @@ fn check_uplink(node: &NodeFile, nics: &[Nic], domains: &Domains, problems: &mut
             "choose another `subnet` for the switch, or `address` for the NIC",
         );
     }
+}
+
+/// Returns the number of each node's first NIC.
+pub(super) fn first_interface(file: &LabFile, problems: &mut Problems) -> usize {
+    let mistake = |number| {
+        (
+            format!("a first interface eth{number} is not possible"),
+            format!("from 0 to {FIRST_INTERFACE_MAX}"),
+        )
+    };
+    let number = file.defaults.first_interface.as_ref();
+    number.map_or(0, |number| {
+        settings::within(number, &(0..=FIRST_INTERFACE_MAX), mistake, problems)
+    })
 }
 
 fn cpus(file: &LabFile, node: &NodeFile, problems: &mut Problems) -> u32 {

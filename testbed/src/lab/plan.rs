@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    Lab, Nic, Node, Trunk, port_name,
+    Lab, Nic, Node, Trunk,
     units::{Rate, Share, Size, Span},
 };
 
@@ -331,7 +331,7 @@ fn compare_nodes(old: &Node, new: &Node, is_off: bool, changes: &mut Vec<Change>
         changes.push(Change::new(Action::Restart, Kind::Node, &new.name, settings));
     }
     for (index, (old, new_nic)) in old.nics.iter().zip(&new.nics).enumerate() {
-        let name = port_name(&new.name, index);
+        let name = new.port(index);
         let part = |nic: &Nic, cable: bool| {
             let value = json(nic);
             let keys = NIC_KEYS_LIVE.iter().filter(|key| (**key == CABLE) == cable);

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Boot, Lab, port_name};
-use vnicd_protocol::{PortLinks, TrunkLinks};
+use super::{Boot, Lab};
+use vnicd_protocol::{PortLinks, TrunkLinks, VlanSettings};
 
 /// Nodes, switches, and the cables between them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +50,9 @@ pub struct NicView {
     pub addresses: Vec<String>,
     /// Settings of the cable.
     pub link: PortLinks,
+    /// VLANs at the switch as the lab file has them, if it names them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlans_of_file: Option<VlanSettings>,
 }
 
 /// A cable between two switches.
@@ -72,7 +75,7 @@ impl Topology {
             recipe: matches!(node.boot, Boot::Recipe { .. }),
             uplink: node.uplink,
             nics: (node.nics.iter().enumerate())
-                .map(|(index, nic)| (port_name(&node.name, index), nic))
+                .map(|(index, nic)| (node.port(index), nic))
                 .map(|(name, nic)| NicView {
                     far_end: lab.far_end(&name).map(ToOwned::to_owned),
                     switch: (!nic.card.loopback && lab.far_end(&name).is_none()).then(|| nic.switch.clone()),
@@ -82,6 +85,7 @@ impl Topology {
                         .chain(nic.address6.iter().filter(|_| node.ipv6).map(ToString::to_string))
                         .collect(),
                     link: nic.link.clone(),
+                    vlans_of_file: nic.vlans.clone(),
                 })
                 .collect(),
         });

@@ -194,8 +194,9 @@ fn read_manifest(folder: &Path) -> Result<Manifest> {
 /// Checks what must hold for any manifest, since names become paths and numbers become memory.
 fn check(manifest: &Manifest) -> Result<(), String> {
     let Manifest { lab, nodes, .. } = manifest;
-    let names = lab.nodes.iter().map(|node| &node.name).chain([&lab.name]);
-    if let Some(name) = names.into_iter().find(|name| !lab::is_name(name)) {
+    let mut names = lab.nodes.iter().map(|node| &node.name);
+    let wrong = names.find(|name| !lab::is_name(name));
+    if let Some(name) = wrong.or((!lab::is_lab_name(&lab.name)).then_some(&lab.name)) {
         return Err(format!("{name:?} is no name"));
     }
     let saved = nodes.iter().map(|node| &node.name);

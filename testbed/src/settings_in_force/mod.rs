@@ -79,8 +79,9 @@ impl Settings {
     pub fn in_force(&self, lab: &Lab) -> Lab {
         let mut lab = lab.clone();
         for node in &mut lab.nodes {
-            for (index, nic) in node.nics.iter_mut().enumerate() {
-                if let Some(memory) = self.ports.get(&crate::lab::port_name(&node.name, index)) {
+            let names: Vec<_> = (0..node.nics.len()).map(|index| node.port(index)).collect();
+            for (name, nic) in names.iter().zip(&mut node.nics) {
+                if let Some(memory) = self.ports.get(name) {
                     nic.coalescing = memory.coalescing.clone();
                     nic.dma = memory.dma;
                     nic.steering = memory.steering;

@@ -17,7 +17,7 @@ use super::{
     thread,
 };
 use crate::{
-    lab::{Lab, port_name},
+    lab::Lab,
     qemu::{Nic, Qmp},
     vnicd_client::report::PortInfo,
 };
@@ -52,7 +52,7 @@ pub(super) fn turn(shared: &Shared) -> MutexGuard<'_, ()> {
 /// Returns whether the guest's end of its cable is to have a carrier: both directions of the cable are up, and where it leads to
 /// another card, that one's machine runs.
 pub(super) fn has_carrier(shared: &Shared, node: &str, card: usize) -> bool {
-    let port = port_name(node, card);
+    let port = port(shared, node, card);
     let lab = shared.lab();
     let far = lab.far_end(&port).and_then(|far| place_of(&lab, far));
     let is_up = shared.settings().link_is_up(&port);
@@ -62,7 +62,7 @@ pub(super) fn has_carrier(shared: &Shared, node: &str, card: usize) -> bool {
 /// Returns the node of a port, and the number of the card there.
 fn place_of(lab: &Lab, port: &str) -> Option<(String, usize)> {
     lab.nodes.iter().find_map(|node| {
-        let card = (0..node.nics.len()).find(|card| port_name(&node.name, *card) == port)?;
+        let card = (0..node.nics.len()).find(|card| node.port(*card) == port)?;
         Some((node.name.clone(), card))
     })
 }
@@ -78,7 +78,7 @@ pub(super) fn apply_to(shared: &Arc<Shared>, port: &str) -> Result<()> {
 pub(super) fn apply_to_far_ends(shared: &Arc<Shared>, node: &str) {
     let lab = shared.lab();
     for card in 0..lab.node(node).map_or(0, |node| node.nics.len()) {
-        if let Some(far) = lab.far_end(&port_name(node, card))
+        if let Some(far) = lab.far_end(&port(shared, node, card))
             && let Err(error) = apply_to(shared, far)
         {
             let error = format!("{error:#}");
@@ -131,7 +131,7 @@ fn serve(shared: &Shared) {
         let cards = std::mem::take(&mut lock().cards);
         let info = shared.vnicd().and_then(|mut vnicd| Ok(vnicd.info()?));
         for (node, card) in cards {
-            let name = port_name(&node, card);
+            let name = port(shared, &node, card);
             // A `vnicd` that does not answer has ended: the next one will.
             let is_connected = |port: &PortInfo| port.name == name && port.connected;
             let connected = info.as_ref().is_ok_and(|info| info.ports.iter().any(is_connected));
@@ -171,6 +171,11 @@ fn pull_again(shared: &Shared, node: &str, card: usize, connected: bool) -> Resu
     let up = has_carrier(shared, node, card);
     qmp.set_link(&Nic::link_name(card), up)?;
     Ok(true)
+}
+
+/// Returns the name of a card; an empty one when its node is gone meanwhile.
+fn port(shared: &Shared, node: &str, card: usize) -> String {
+    shared.lab().node(node).map_or_else(String::new, |node| node.port(card))
 }
 
 /// Presses the power button of a running node, or pulls its plug; its QEMU ends when the guest has switched itself off.

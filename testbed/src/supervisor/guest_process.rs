@@ -23,7 +23,7 @@ use super::{
 use crate::{
     guest_channel::{ChannelError, GuestChannel},
     image::{Image, Recipe},
-    lab::{Boot, Bypass, Lab, Nic, Node, port_name},
+    lab::{Boot, Bypass, Lab, Nic, Node, host_name},
     qemu::{self, Machine, NicBackend, OnReboot, Qmp, SocketMode, Uplink},
     supervisor_client::protocol::LabPhase,
 };
@@ -276,13 +276,13 @@ fn machine(shared: &Shared, node: &Node, incoming: Option<&Incoming>) -> Result<
         nics.push(qemu::Nic {
             mac: nic.mac,
             backend: NicBackend::VhostUser {
-                socket: state.socket(&format!("{}.sock", port_name(&node.name, index)))?,
+                socket: state.socket(&format!("{}.sock", node.port(index)))?,
                 mode: SocketMode::QemuListens,
             },
             queue_pairs: nic.queue_pairs,
             iommu: nic.bypass.is_some_and(Bypass::needs_iommu),
             has_known_slot: nic.bypass.is_some(),
-            speed_mbps: shared.settings().speed_mbps(&port_name(&node.name, index), nic),
+            speed_mbps: shared.settings().speed_mbps(&node.port(index), nic),
             // The usual MTU is advertised, too: otherwise a guest may set a larger one, and its frames would be
             // dropped.
             host_mtu: Some(u16::try_from(nic.mtu).unwrap_or(u16::MAX)),
@@ -449,7 +449,7 @@ fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
     let mut interfaces: Vec<_> = nics
         .map(|(index, nic)| Interface {
             mac: nic.mac.to_string(),
-            name: format!("eth{index}"),
+            name: node.interface(index),
             addresses: addresses(node, nic).map(|(_, text)| text).collect(),
             mtu: Some(nic.mtu),
             // On a copy engine only the card itself would receive what IPv6 asks its neighbours.
@@ -482,7 +482,7 @@ fn guest_config(lab: &Lab, node: &Node) -> GuestConfig {
     env.extend(node.setup.env.clone());
     exec.extend_from_slice(&node.setup.exec);
     GuestConfig {
-        hostname: node.name.clone(),
+        hostname: host_name(&node.name),
         interfaces,
         hosts,
         nameservers,
@@ -508,7 +508,7 @@ fn addresses(node: &Node, nic: &Nic) -> impl Iterator<Item = (IpAddr, String)> {
         .chain(six.map(|net| (net.address.into(), net.to_string())))
 }
 
-/// Returns the names of a node: `n1` stands for its first address of each kind, and `n1.eth0` for a card. Only for a
+/// Returns the names of a node, beginning with its host name: `n1` stands for its first address of each kind, and `n1.eth0` for a card. Only for a
 /// reader `with_ipv6` are there IPv6 addresses.
 fn hosts_of(node: &Node, with_ipv6: bool) -> impl Iterator<Item = Host> {
     let first: [Option<IpAddr>; 2] = [
@@ -519,12 +519,12 @@ fn hosts_of(node: &Node, with_ipv6: bool) -> impl Iterator<Item = Host> {
     let all = cards.flat_map(move |(index, nic)| addresses(node, nic).map(move |(address, _)| (index, address)));
     all.filter(move |(_, address)| with_ipv6 || address.is_ipv4())
         .map(move |(index, address)| {
-            let own = port_name(&node.name, index);
-            let names = if first.contains(&Some(address)) {
-                vec![node.name.clone(), own]
-            } else {
-                vec![own]
-            };
+            let mut names = Vec::new();
+            if first.contains(&Some(address)) {
+                names.extend([host_name(&node.name), node.name.clone()]);
+                names.dedup();
+            }
+            names.push(node.port(index));
             Host { address, names }
         })
 }

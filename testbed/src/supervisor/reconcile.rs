@@ -15,7 +15,6 @@ use crate::{
     lab::{
         Lab,
         plan::{self, Action, Plan},
-        port_name,
     },
     lab_file, prepare,
     report::progress::Progress,
@@ -249,5 +248,5 @@ impl Change<'_> {
 fn cards(lab: &Lab) -> impl Iterator<Item = (String, (String, usize))> {
     lab.nodes
         .iter()
-        .flat_map(|node| (0..node.nics.len()).map(|card| (port_name(&node.name, card), (node.name.clone(), card))))
+        .flat_map(|node| (0..node.nics.len()).map(|card| (node.port(card), (node.name.clone(), card))))
 }

@@ -58,7 +58,7 @@ pub fn write_json(traces: &[CardTrace], out: impl Write) -> io::Result<()> {
     )?;
     let mut nodes: Vec<&str> = Vec::new();
     for (card, trace) in traces.iter().enumerate() {
-        let (node, nic) = trace.nic.split_once('.').unwrap_or((&trace.nic, "card"));
+        let (node, nic) = trace.nic.rsplit_once('.').unwrap_or((&trace.nic, "card"));
         let pid = match nodes.iter().position(|known| *known == node) {
             Some(known) => known + 1,
             None => {

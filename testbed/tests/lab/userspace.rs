@@ -264,3 +264,23 @@ fn a_node_loads_any_module_of_debians_kernel_that_its_lab_names() {
     let said = String::from_utf8(up.stderr).unwrap();
     assert!(!up.status.success() && said.contains("it has no module nofs"), "{said}");
 }
+
+#[test]
+fn nodes_are_reached_by_their_names_and_host_names_and_interfaces_count_from_1() {
+    let world = World::new(None);
+    world.up(
+        "name = \"My_Lab\"\n[defaults]\nfirst_interface = 1\n[[node]]\nname = \"PC1\"\n[[node]]\nname = \"my_host\"\n",
+    );
+    assert_eq!(
+        world.guest("my_host", "hostname; ip link show eth1 | grep -c UP"),
+        "my-host\n1\n"
+    );
+    world.guest(
+        "PC1",
+        "for name in my_host my-host my_host.eth1; do ping -c 1 -W 20 $name || exit 1; done",
+    );
+    let stats = world.stats("PC1.eth1");
+    assert_eq!(stats["name"], "PC1.eth1");
+    world.ok(&["link", "set", "my_host.eth1", "down"]);
+    world.guest("my_host", "i=0; until [ $(cat /sys/class/net/eth1/carrier) = 0 ]; do i=$((i + 1)); [ $i -lt 100 ] || exit 1; sleep 0.1; done");
+}

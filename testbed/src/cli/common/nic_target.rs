@@ -14,10 +14,9 @@ pub(in crate::cli) fn ports(client: &Client, target: Option<&str>) -> Result<Vec
     let all = client.vnicd()?.info()?.ports;
     let Some(target) = target else { return Ok(all) };
     let names: Vec<_> = all.iter().map(|port| port.name.clone()).collect();
-    let of_node = format!("{target}.");
     let found: Vec<_> = all
         .into_iter()
-        .filter(|port| port.name == target || port.name.starts_with(&of_node))
+        .filter(|port| port.name == target || port.name.rsplit_once('.').is_some_and(|(node, _)| node == target))
         .collect();
     if found.is_empty() {
         let hint = did_you_mean(target, &names);
