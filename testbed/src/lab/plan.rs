@@ -8,6 +8,8 @@ use super::{
     units::{Rate, Share, Size, Span},
 };
 
+mod words;
+
 /// Settings of a NIC that its guest does not notice: a change of another one requires a restart.
 const NIC_KEYS_LIVE: [&str; 8] = [
     "switch",
@@ -193,7 +195,6 @@ impl Unit {
             Self::BitsPerSecond => Rate(number).to_string(),
             Self::MegabitsPerSecond => Rate(number.saturating_mul(1_000_000)).to_string(),
             Self::Bytes => Size(number).to_string(),
-            Self::Millionths if number == 0 => "0".to_owned(),
             Self::Millionths => Share(u32::try_from(number).unwrap_or(u32::MAX)).to_string(),
             Self::Mebibytes => Size(number << 20).to_string(),
         }
@@ -236,7 +237,12 @@ pub fn between(before: &Lab, after: &Lab, off: &[String]) -> Plan {
     let gone = |name: &str, kind| Change::new(Action::Remove, kind, name, Vec::new());
     let come = |name: &str, kind| Change::new(Action::Add, kind, name, Vec::new());
 
-    let nodes_gone = before.nodes.iter().filter(|node| after.node(&node.name).is_none());
+    // A node whose NICs are called otherwise is another one.
+    let same = |lab: &'_ Lab, node: &Node| {
+        lab.node(&node.name)
+            .is_some_and(|other| other.first_interface == node.first_interface)
+    };
+    let nodes_gone = before.nodes.iter().filter(|node| !same(after, node));
     changes.extend(nodes_gone.map(|node| gone(&node.name, Kind::Node)));
     let (old_trunks, new_trunks) = (named_trunks(before), named_trunks(after));
     let of_name = |trunks: &[(String, &Trunk)], name: &str| trunks.iter().any(|(other, _)| other == name);
@@ -250,7 +256,7 @@ pub fn between(before: &Lab, after: &Lab, off: &[String]) -> Plan {
         }
     }
     for node in &after.nodes {
-        match before.node(&node.name) {
+        match before.node(&node.name).filter(|_| same(before, node)) {
             None => changes.push(come(&node.name, Kind::Node)),
             Some(old) => compare_nodes(old, node, off.contains(&node.name), &mut changes),
         }
@@ -314,7 +320,7 @@ fn compare_nodes(old: &Node, new: &Node, is_off: bool, changes: &mut Vec<Change>
                 nic.as_object_mut().map(|nic| nic.remove(key));
             }
         }
-        value
+        words::of_node(node, value)
     };
     let labels = |node: &Node| json(node)[LABELS].clone();
     set(
@@ -398,7 +404,7 @@ fn collect(key: &str, old: &Value, new: &Value, found: &mut Vec<Setting>) {
         }
         _ if old == new => {}
         _ => found.push(Setting {
-            key: key.to_owned(),
+            key: words::of_key(key),
             from: old.clone(),
             to: new.clone(),
         }),
@@ -410,7 +416,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::lab::LabFolder;
+    use crate::lab::{Boot, LabFolder};
 
     fn lab(text: &str, before: Option<&Lab>) -> Lab {
         Lab::parse_in(
@@ -446,7 +452,7 @@ mod tests {
         let stated = "[[node]]\nname = \"a\"\n[[node]]\nname = \"e\"\nnic = [{ address = \"10.77.1.1/24\" }]\n";
         let plan = text(&before, stated);
         assert!(
-            plan.contains("! node a is restarted: nics.0.address 10.77.1.1/24 → "),
+            plan.contains("! node a is restarted: eth0.address 10.77.1.1/24 → "),
             "{plan}"
         );
     }
@@ -462,12 +468,12 @@ mod tests {
         assert_eq!(
             text(&before, live),
             "+ switch s2\n~ nic a.eth0: coalescing.delay 75us → 1ms\n\
-             ~ cable a.eth0: from_guest.rate unlimited → 1Gbit, to_guest.rate unlimited → 1Gbit\n"
+             ~ cable a.eth0: link_from_guest.rate unlimited → 1Gbit, link_to_guest.rate unlimited → 1Gbit\n"
         );
         let seen = "[[switch]]\nname = \"s1\"\n[[node]]\nname = \"a\"\nmemory = \"256M\"\nnic = [{ mtu = 9000 }]\n";
         assert_eq!(
             text(&before, seen),
-            "! node a is restarted: memory 192M → 256M, nics.0.mtu 1500 → 9000\n"
+            "! node a is restarted: eth0.mtu 1500 → 9000, memory 192M → 256M\n"
         );
     }
 
@@ -482,16 +488,58 @@ mod tests {
         let plan = text(&before, after);
         assert!(!plan.contains(['{', '"']), "{plan}");
         assert!(plan.contains("~ switch s1: stp none → ("), "{plan}");
-        assert!(plan.contains("~ nic a.eth0: vlans.tagged none → 10,20"), "{plan}");
+        assert!(
+            plan.contains("~ nic a.eth0: vlans none → 10,20, vlan 10 → 1\n"),
+            "{plan}"
+        );
         let plan = text(
             &before,
             &format!("{switches}[[node]]\nname = \"a\"\nnic = [{{}}, {{}}]\n"),
         );
         assert!(
-            plan.contains("! node a is restarted: nics.1 none → 52:54:00:00:01:02\n"),
+            plan.contains("! node a is restarted: eth1 none → 52:54:00:00:01:02\n"),
             "{plan}"
         );
         assert!(plan.contains("~ nic a.eth0: vlans (untagged 10) → none"), "{plan}");
+    }
+
+    #[test]
+    fn a_plan_has_the_words_of_the_lab_file() {
+        let before = lab("[[node]]\nname = \"a\"\nexec = [\"x\"]\n", None);
+        let after = "[[node]]\nname = \"a\"\nimage = \"network\"\npackages = [\"frr\"]\nappend = \"quiet\"\nexec = [\"y\"]\nsysctl = { \"a.b\" = 1 }\n\
+                     files = [{ text = \"t\", to = \"/t\", mode = \"0750\" }]\nmodules = [\"nfs\"]\ncpus = 2\n";
+        let plan = text(&before, after);
+        let settings = plan.strip_prefix("! node a is restarted: ").expect(&plan);
+        assert_eq!(
+            settings.trim_end().split(", ").collect::<Vec<_>>(),
+            [
+                "cpus 1 → 2",
+                "exec.0 x → y",
+                "files.0 none → (mode 0750",
+                "text t",
+                "to /t)",
+                "image minimal → network",
+                "memory 192M → 256M",
+                "sysctl.a.b none → 1",
+                "append none → quiet",
+                "modules none → [nfs]",
+                "packages none → [frr]",
+            ],
+            "{plan}"
+        );
+        let disk = Boot::Disk {
+            image: "/d.raw".into(),
+            writable: true,
+        };
+        let mut other = before.clone();
+        other.nodes[0].boot = disk;
+        let plan = between(&before, &other, &[]).text();
+        assert_eq!(
+            plan,
+            "! node a is restarted: image minimal → none, disk none → /d.raw, disk_writable none → true\n"
+        );
+        let counted = "[defaults]\nfirst_interface = 1\n[[node]]\nname = \"a\"\n";
+        assert_eq!(text(&before, counted), "- node a\n+ node a\n");
     }
 
     #[test]
@@ -528,7 +576,7 @@ mod tests {
         );
         assert_eq!(
             text(&before, &file),
-            "- trunk s1-s2\n+ trunk s1-s3\n~ trunk s2-s3: link.b_to_a.delay 0 → 1us\n"
+            "- trunk s1-s2\n+ trunk s1-s3\n~ trunk s2-s3: link_back.delay 0 → 1us\n"
         );
     }
 }

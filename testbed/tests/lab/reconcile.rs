@@ -47,8 +47,8 @@ fn a_running_lab_becomes_what_its_changed_file_says_and_the_rest_runs_on() {
 
     world.file("lab.toml", AFTER);
     let plan = "- node n1\n+ switch s2\n+ trunk s1-s2\n+ node n3\n\
-                ~ cable n2.eth0: from_guest.delay 0 → 1ms, from_guest.loss 1% → 0, \
-                to_guest.delay 0 → 1ms, to_guest.loss 1% → 0\n";
+                ~ cable n2.eth0: link_from_guest.delay 0 → 1ms, link_from_guest.loss 1% → 0, \
+                link_to_guest.delay 0 → 1ms, link_to_guest.loss 1% → 0\n";
     let said = format!("lab grows: changes of the running lab:\n{plan}");
     assert_eq!(world.ok(&["up", "--dry-run"]), said);
     assert_eq!(world.json(&["ps"])[0]["name"], "n1", "it was only said");
