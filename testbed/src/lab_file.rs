@@ -4,11 +4,16 @@ use std::{
     fs::{self, File},
     io::{self, Read},
     path::Path,
+    process::Command,
 };
 
 use anyhow::{Context, Result, bail};
+use firmware::StrategyKind;
 
-use crate::lab::{AtPath, Lab, LabError, LabFolder, Problem};
+use crate::{
+    lab::{AtPath, Lab, LabError, LabFolder, Problem},
+    programs,
+};
 
 /// Length of a lab file in bytes.
 const FILE_LEN_MAX: u64 = 1 << 20;
@@ -42,8 +47,24 @@ pub fn load_for(path: &Path, before: Option<&Lab>) -> Result<Lab> {
     let absolute = std::path::absolute(path)?;
     let folder = absolute.parent().unwrap_or(Path::new("/"));
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("lab");
-    let folder = LabFolder::new(folder, &at_path);
+    let folder = LabFolder::new(folder, &at_path).with_strategies(&strategies);
     Ok(Lab::parse_in(&text, &shown, stem, folder, before)?)
+}
+
+/// Returns the strategies of `vnicd`, which may have others than this program was built with; those of this program as long as there is no
+/// `vnicd`.
+fn strategies() -> Vec<String> {
+    let own = || StrategyKind::NAMES.iter().map(|name| (*name).to_owned()).collect();
+    let Ok(vnicd) = programs::find("vnicd") else {
+        return own();
+    };
+    match Command::new(vnicd).arg("--strategies").output() {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .map(str::to_owned)
+            .collect(),
+        _ => own(),
+    }
 }
 
 /// Returns what is at a path of this machine.

@@ -93,6 +93,9 @@ struct Args {
 struct CoalescingArgs {
     #[arg(long, value_name = "S", default_value = "disabled", help = strategy_help())]
     strategy: String,
+    /// Print the names of the strategies, one a line, and end
+    #[arg(long, exclusive = true)]
+    strategies: bool,
     /// Longest time a packet waits for its interrupt, in microseconds
     #[arg(long, value_name = "N", default_value_t = 75, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
     delay_us: u64,
@@ -139,6 +142,10 @@ fn strategy_help() -> String {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if args.coalescing.strategies {
+        println!("{}", firmware::StrategyKind::NAMES.join("\n"));
+        return ExitCode::SUCCESS;
+    }
     return_large_buffers();
     start_log(&args);
     match run(args) {

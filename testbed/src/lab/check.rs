@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use firmware::StrategyKind;
+
 use super::{
     Lab, Problem, SWITCHES_MAX, cables, count,
     domains::Domains,
+    error::nearest,
     file::LabFile,
     lab_folder::LabFolder,
     names::{check_unique, checked_lab_name, checked_name, is_lab_name},
@@ -22,6 +25,7 @@ pub(super) fn check(
     before: Option<&Lab>,
 ) -> Result<Lab, Vec<Problem>> {
     let mut problems = Problems::default();
+    check_strategies(&file, folder, &mut problems);
     let mut nodes = count::expand(&file.node, &mut problems);
     let cables = cables::plug_in(&file, &mut nodes, &mut problems);
     let file = &LabFile { node: nodes, ..file };
@@ -60,6 +64,27 @@ pub(super) fn check(
         })
     } else {
         Err(problems.0)
+    }
+}
+
+/// Checks that `vnicd` has the strategies that cards name.
+fn check_strategies(file: &LabFile, folder: LabFolder<'_>, problems: &mut Problems) {
+    let of_nics = file.node.iter().flat_map(|node| node.nic.iter().flatten());
+    let tables = of_nics
+        .map(|nic| &nic.coalescing)
+        .chain([&file.defaults.nic.coalescing]);
+    for strategy in tables.flatten().filter_map(|table| table.strategy.as_ref()) {
+        let name = strategy.get_ref();
+        if StrategyKind::NAMES.contains(&&**name) {
+            continue;
+        }
+        let known = folder.strategies();
+        if !known.contains(name) {
+            let near = nearest(name, known.iter().map(String::as_str));
+            let hint = near.map_or_else(String::new, |near| format!("did you mean \"{near}\"? "));
+            let help = format!("{hint}The strategies of vnicd are: {}", known.join(", "));
+            problems.add(strategy.span(), format!("there is no strategy \"{name}\""), help);
+        }
     }
 }
 

@@ -502,8 +502,9 @@ pub struct NicSettingsFile {
     expecting = "a table, such as { strategy = \"open-mx\", delay = \"1ms\" }"
 )]
 pub struct CoalescingFile {
-    /// Strategy (default `disabled`): one that `vnicd` has, such as `open-mx`, or one of your own.
-    pub strategy: Option<String>,
+    /// Strategy (default `disabled`), such as `open-mx`, or one of your own: one that `vnicd` has.
+    #[schemars(with = "Option<String>")]
+    pub strategy: Option<Spanned<String>>,
     /// Longest time a received packet waits for its interrupt (default `75us`, at most `1s`).
     #[schemars(with = "Option<Span>")]
     pub delay: Option<Spanned<Span>>,
@@ -527,8 +528,9 @@ pub struct DmaFile {
     /// Set-up time per transfer (default `0`, at most `1s`).
     #[schemars(with = "Option<Span>")]
     pub setup: Option<Spanned<Span>>,
-    /// Transfer rate (default `unlimited`).
-    pub rate: Option<Rate>,
+    /// Transfer rate (at least `1Mbit`; default `unlimited`).
+    #[schemars(with = "Option<Rate>")]
+    pub rate: Option<Spanned<Rate>>,
     /// Number of simultaneous transfers (1 to 16; default 1).
     #[schemars(with = "Option<u32>")]
     pub parallelism: Option<Spanned<i64>>,

@@ -8,7 +8,7 @@ use super::{
     cable::{EcnThreshold, QueueLimit},
     file::{CoalescingFile, DmaFile, LinkFile, NicFile, SteeringFile},
     problems::Problems,
-    units::Span,
+    units::{Rate, Span},
 };
 use vnicd_protocol::{
     CoalescingSettings, DmaSettings, LinkChange, LinkSettings, MEMBER_TIMEOUT_NS_MAX, MEMBER_TIMEOUT_NS_MIN,
@@ -185,8 +185,7 @@ pub(super) fn coalescing(
     let mut merged = CoalescingSettings::default();
     for layer in layers.iter().copied().flatten() {
         if let Some(strategy) = &layer.strategy {
-            // vnicd decides which strategies exist: it may have others than this program was built with.
-            merged.all.strategy.clone_from(strategy);
+            merged.all.strategy.clone_from(strategy.get_ref());
         }
         if let Some(delay) = &layer.delay {
             merged.all.delay_ns = span_within(delay, CARD_DELAY_NS_MAX, COALESCING_DELAY, problems);
@@ -227,7 +226,17 @@ pub(super) fn dma(layers: &[Option<&DmaFile>], problems: &mut Problems) -> DmaSe
         if let Some(setup) = &layer.setup {
             merged.setup_ns = span_within(setup, CARD_DELAY_NS_MAX, "a DMA set-up time", problems);
         }
-        merged.rate_bps = layer.rate.map_or(merged.rate_bps, |rate| rate.0);
+        if let Some(rate) = &layer.rate {
+            merged.rate_bps = rate.get_ref().0;
+            if (1..firmware::DMA_RATE_BPS_MIN).contains(&merged.rate_bps) {
+                let help = format!("at least {}, or \"unlimited\"", Rate(firmware::DMA_RATE_BPS_MIN));
+                problems.add(
+                    rate.span(),
+                    format!("a DMA rate of {} is too low", rate.get_ref()),
+                    help,
+                );
+            }
+        }
         if let Some(parallelism) = &layer.parallelism {
             let mistake = |at_a_time| {
                 (

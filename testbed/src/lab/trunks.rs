@@ -47,7 +47,7 @@ pub(super) fn check(
         // Seeds of trunks begin behind those of any number of NICs.
         let number = NODES_MAX * NICS_MAX + place;
         seed_directions(number, &mut link.a_to_b.seed, &mut link.b_to_a.seed);
-        trunks.push(Trunk {
+        let made = Trunk {
             place,
             a: switches[a].clone(),
             b: switches[b].clone(),
@@ -58,7 +58,36 @@ pub(super) fn check(
                 .map(|name| checked_name(name, "aggregate", problems)),
             stp_cost: switch::cost_of(trunk, problems),
             link,
-        });
+        };
+        check_aggregate(trunk, &made, &trunks, problems);
+        trunks.push(made);
     }
     trunks
+}
+
+/// Notes what a trunk says of its aggregate that differs from the first trunk in it, which stands for all.
+fn check_aggregate(written: &TrunkFile, trunk: &Trunk, before: &[Trunk], problems: &mut Problems) {
+    let ends = |trunk: &Trunk| {
+        [
+            trunk.a.clone().min(trunk.b.clone()),
+            trunk.a.clone().max(trunk.b.clone()),
+        ]
+    };
+    let same = |other: &&Trunk| other.aggregate == trunk.aggregate && ends(other) == ends(trunk);
+    let Some((name, first)) = trunk.aggregate.as_ref().zip(before.iter().find(same)) else {
+        return;
+    };
+    for (key, differs) in [
+        ("vlans", trunk.vlans.is_some() && trunk.vlans != first.vlans),
+        ("stp_cost", trunk.stp_cost.is_some() && trunk.stp_cost != first.stp_cost),
+    ] {
+        if differs {
+            let message = format!("this trunk of the aggregate \"{name}\" has other {key} than the first one in it");
+            problems.add(
+                written.between.span(),
+                message,
+                "those of the first hold for all of them: leave them out here",
+            );
+        }
+    }
 }

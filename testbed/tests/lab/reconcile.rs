@@ -91,7 +91,7 @@ fn a_running_lab_becomes_what_its_changed_file_says_and_the_rest_runs_on() {
     assert_eq!(world.json(&["ps"])[0]["vnicd_pid"], vnicd);
     assert_eq!(world.ok(&["up"]), "lab grows: nothing to do\n");
 
-    // A setting that vnicd refuses, or an invalid lab, changes nothing.
+    // A strategy that vnicd does not have, or an invalid lab, changes nothing.
     world.file("lab.toml", "name = \"grows\"\n[[node]]\nname = \"n2\"\nmemory = 7\n");
     assert_eq!(world.run(&["up"]).status.code(), Some(2));
     assert_eq!(world.json(&["ps"]).as_array().unwrap().len(), 2);
@@ -99,11 +99,8 @@ fn a_running_lab_becomes_what_its_changed_file_says_and_the_rest_runs_on() {
     world.file("lab.toml", &AFTER.replace("link = { delay = \"1ms\" }", unknown));
     let refused = world.run(&["up"]);
     let sentence = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1), "{sentence}");
-    assert!(
-        sentence.contains("nothing was changed, since vnicd refuses the settings"),
-        "{sentence}"
-    );
+    assert_eq!(refused.status.code(), Some(2), "{sentence}");
+    assert!(sentence.contains("there is no strategy \"no-such\""), "{sentence}");
     world.file("lab.toml", &AFTER.replace("1ms", "2ms"));
     assert_eq!(world.ok(&["up"]), "lab grows: nothing to do\n", "it is as it was");
 

@@ -340,9 +340,13 @@ fn a_wrong_lab_file_is_answered_with_places_and_starts_nothing() {
 fn a_strategy_that_vnicd_does_not_have_is_answered_with_those_that_it_has() {
     let world = World::new(None);
     let lab = "[[node]]\nname = \"n1\"\nnic = [{ coalescing = { strategy = \"every-third\" } }]\n";
-    let said = refused(&world, lab, |_| {});
+    world.file("lab.toml", lab);
+    let output = world.run(&["up", "--dry-run"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(
-        said.contains("\"every-third\"") && said.contains("disabled, timeout, open-mx, stream, adaptive"),
+        said.contains("lab.toml:3:36: there is no strategy \"every-third\"")
+            && said.contains("disabled, timeout, open-mx, stream, adaptive"),
         "{said}"
     );
 }

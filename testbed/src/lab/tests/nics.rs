@@ -70,8 +70,26 @@ fn a_card_that_is_connected_to_itself_needs_no_switch_and_may_have_any_address()
 #[test]
 fn a_lab_file_takes_strategies_that_this_program_was_not_built_with() {
     let text = "[[node]]\nname = \"n1\"\nnic = [{ coalescing = { strategy = \"every-second\" } }]\n";
-    let lab = Lab::parse(text, "lab.toml", "lab", Path::new("/")).expect("vnicd says which there are");
+    let strategies = || vec!["every-second".to_owned(), "open-mx".to_owned()];
+    let folder = LabFolder::without_files(Path::new("/")).with_strategies(&strategies);
+    let lab = Lab::parse_in(text, "lab.toml", "lab", folder, None).expect("vnicd says which there are");
     assert_eq!(lab.nodes[0].nics[0].coalescing.all.strategy, "every-second");
+    for (table, place) in [
+        ("[defaults.nic.coalescing]\n", "2:12"),
+        ("[[node]]\nname = \"n0\"\n[[node.nic]]\ncoalescing.", "4:23"),
+    ] {
+        let wrong = format!("{table}strategy = \"openmx\"\n[[node]]\nname = \"n1\"\ncount = 2\n");
+        let error = Lab::parse_in(&wrong, "lab.toml", "lab", folder, None)
+            .expect_err("no strategy")
+            .to_string();
+        let says = format!("lab.toml:{place}: there is no strategy \"openmx\"");
+        assert!(
+            error.starts_with(&says)
+                && error.contains("did you mean \"open-mx\"? The strategies of vnicd are: every-second, open-mx"),
+            "{error}"
+        );
+        assert_eq!(error.matches("no strategy").count(), 1, "{error}");
+    }
     let schema = include_str!("../../../lab.schema.json");
     assert!(!schema.contains("\"open-mx\""), "editors forbid none");
 }
