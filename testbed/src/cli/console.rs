@@ -7,6 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use signal_hook::{
+    consts::{SIGHUP, SIGTERM},
+    iterator::Signals,
+};
 
 use super::common::{
     CommonOptions, act, agent,
@@ -21,6 +25,8 @@ use crate::{
 };
 
 /// Open a shell in a node (end it with Ctrl-D), or its serial line if it has no agent (leave it with Ctrl-]).
+///
+/// If standard input is no terminal, the shell reads it to its end, and has no terminal either.
 #[derive(Debug, clap::Args)]
 #[command(add = act(&[
     ("weft console n1", "a shell; Ctrl-D ends it"),
@@ -33,6 +39,9 @@ pub(super) struct ConsoleArgs {
     #[arg(long)]
     serial: bool,
 }
+
+/// Starts the best shell for people that the node has.
+const SHELL: &str = "exec $(command -v bash || command -v ash || echo sh) -l";
 
 /// Key that leaves a serial console: Ctrl-], as in telnet and virsh.
 const LEAVE_KEY: u8 = 0x1d;
@@ -47,11 +56,12 @@ pub(super) fn run(options: &CommonOptions, args: &ConsoleArgs) -> Result<ExitCod
             .iter()
             .any(|status| status.name == node && status.phase == NodePhase::Ready);
         if ready {
+            let pty = terminal::size_if_any();
             let exec = Exec {
-                argv: vec!["/bin/sh".to_owned(), "-l".to_owned()],
-                env: terminal_type(true),
+                argv: ["/bin/sh", "-c", SHELL].map(str::to_owned).to_vec(),
+                env: terminal_type(pty.is_some()),
                 cwd: None,
-                pty: Some(terminal::size()),
+                pty,
                 stdin: true,
             };
             let channel = agent(client, node)?;
@@ -69,6 +79,14 @@ fn serial_line(client: &Client, node: &str) -> Result<()> {
     let mut reading = line.try_clone()?;
     say(format_args!("serial line of {node}; Ctrl-] leaves it"));
     let _raw = RawMode::enter()?;
+    let mut signals = Signals::new([SIGTERM, SIGHUP]).context("cannot catch signals")?;
+    let leave = move || {
+        if let Some(signal) = signals.forever().next() {
+            terminal::restore();
+            std::process::exit(128 + signal);
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(leave)?;
     let printer = std::thread::Builder::new().name("serial".to_owned()).spawn(move || {
         // The copy ends with QEMU, or when the line is shut below.
         _ = io::copy(&mut reading, &mut io::stdout());

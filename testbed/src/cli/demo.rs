@@ -20,7 +20,7 @@ pub(super) struct DemoArgs {
     /// Also write the frames of the first round as pcapng (TCP is then measured only in the other rounds).
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Rounds in which the strategies alternate.
+    /// Rounds in which the strategies alternate; those that would end later than 155 s after the begin are left out, and the output says so.
     #[arg(long, default_value_t = demo::ROUNDS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=20))]
     rounds: u32,
     /// How guests run.

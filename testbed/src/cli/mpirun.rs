@@ -10,7 +10,10 @@ use super::common::{
     client, nodes_meant, show,
 };
 use crate::{
-    mpi::{Carried, Mpi, Transport, check_image, collect_carried, is_success, shares, silent_ranks, statistics_path},
+    mpi::{
+        Carried, Mpi, Transport, check_image, collect_carried, has_program, is_success, shares, silent_ranks,
+        statistics_path,
+    },
     report::{say, table},
 };
 
@@ -40,13 +43,45 @@ pub(super) struct MpirunArgs {
     /// MPI implementation that the program was built for.
     #[arg(long, value_name = "MPI", default_value = "open")]
     mpi: Mpi,
+    /// Words without `--` before them, which are answered with how a program is written.
+    #[arg(hide = true, value_name = "WORD")]
+    stray: Vec<String>,
     /// The program, as a path in the nodes, and its arguments.
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
+}
+
+/// Exit code of a program that was not found, as that of a shell.
+const EXIT_NOT_FOUND: u8 = 127;
+
+/// Checks that the program stands behind `--`.
+fn check_words(args: &MpirunArgs) -> Result<(), Usage> {
+    let words: Vec<&str> = args.of_lab.iter().chain(&args.stray).map(String::as_str).collect();
+    let (is_lab, program) = match (&*args.command, &*words) {
+        ([_, ..], [] | [_]) => return Ok(()),
+        ([], []) => (None, vec!["PROGRAM"]),
+        // The first word may be the lab, and a path cannot.
+        ([], [lab, program @ ..]) if !lab.contains('/') && !program.is_empty() => (Some(*lab), program.to_vec()),
+        (program, stray) => (
+            None,
+            stray
+                .iter()
+                .copied()
+                .chain(program.iter().map(String::as_str))
+                .collect(),
+        ),
+    };
+    let lab = is_lab.map_or_else(String::new, |lab| format!(" {lab}"));
+    let ranks = args.ranks.map_or_else(String::new, |ranks| format!(" -n {ranks}"));
+    let right = program.join(" ");
+    Err(Usage(format!(
+        "the program and its arguments stand behind `--`: `weft mpirun{lab}{ranks} -- {right}`"
+    )))
 }
 
 /// Runs the program, and reports by the exit status whether it succeeded over the provider.
 pub(super) fn run(options: &CommonOptions, args: &MpirunArgs) -> Result<ExitCode> {
+    check_words(args)?;
     let client = client(&CommonOptions {
         lab: args.of_lab.clone().or_else(|| options.lab.clone()),
         ..*options
@@ -62,6 +97,15 @@ pub(super) fn run(options: &CommonOptions, args: &MpirunArgs) -> Result<ExitCode
     };
     let channel = agent(&client, first)?;
     check_image(&channel, first, args.mpi)?;
+    for (node, _) in &shares {
+        if !has_program(&agent(&client, node)?, &args.command[0])? {
+            say(format_args!(
+                "weft: {node} has no program {}: it is a path in the nodes, or in their PATH",
+                args.command[0]
+            ));
+            return Ok(EXIT_NOT_FOUND.into());
+        }
+    }
     let statistics = statistics_path();
     let mut exec = args
         .mpi
@@ -91,4 +135,34 @@ pub(super) fn run(options: &CommonOptions, args: &MpirunArgs) -> Result<ExitCode
         }
     }
     Ok(exit_code(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_dashes_is_answered_with_how_it_is_written() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            mpirun: MpirunArgs,
+        }
+        let check = |words: &str| {
+            let line = <Line as clap::Parser>::try_parse_from(["weft"].into_iter().chain(words.split_whitespace()));
+            check_words(&line.unwrap_or_else(|error| panic!("{words}: {error}")).mpirun)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(check("-n 2 -- /bin/heat 5"), Ok(()));
+        assert_eq!(check("lab -n 2 -- /bin/heat 5"), Ok(()));
+        for (words, right) in [
+            ("-n 2 /bin/heat", "weft mpirun -n 2 -- /bin/heat`"),
+            ("-n 2 /bin/heat 5 6", "weft mpirun -n 2 -- /bin/heat 5 6`"),
+            ("lab /bin/heat 5", "weft mpirun lab -- /bin/heat 5`"),
+            ("-n 4", "weft mpirun -n 4 -- PROGRAM`"),
+        ] {
+            let said = check(words).expect_err(words);
+            assert!(said.ends_with(right), "{words}: {said}");
+        }
+    }
 }

@@ -108,7 +108,8 @@ pub fn run(options: &DemoOptions, json: bool) -> Result<()> {
     let stopped = supervisor.stop();
     let samples = measured?;
     stopped?;
-    let demo = Demo::of(accel, qemu, &samples, (started.elapsed() - preparation).as_secs_f64());
+    let mut demo = Demo::of(accel, qemu, &samples, (started.elapsed() - preparation).as_secs_f64());
+    demo.rounds_left_out = (rounds as usize).saturating_sub(demo.rounds);
     let text = output::text(&demo);
     output::write(&options.output, &demo, &text)?;
     if let Some(file) = file {

@@ -5,6 +5,7 @@ use std::{fmt::Write as _, io::Write as _, path::Path};
 use anyhow::Result;
 
 use super::{
+    BUDGET_S,
     charts::charts,
     page, reading,
     result::{Demo, Interrupts, Outcome, Spread},
@@ -26,8 +27,12 @@ pub(super) struct Table {
 
 /// Returns the first line: what was measured where.
 pub(super) fn about(demo: &Demo) -> String {
+    let left_out = match demo.rounds_left_out {
+        0 => String::new(),
+        more => format!(" ({more} more would have ended later than {BUDGET_S} s after the begin)"),
+    };
     format!(
-        "weft demo: two guests, one switch; accelerator {}, QEMU {}, rounds: {}, {} s",
+        "weft demo: two guests, one switch; accelerator {}, QEMU {}, rounds: {}{left_out}, {} s",
         demo.accel,
         demo.qemu,
         demo.rounds,

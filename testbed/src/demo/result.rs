@@ -154,6 +154,8 @@ pub(crate) struct Demo {
     pub accel: Accel,
     pub qemu: String,
     pub rounds: usize,
+    /// Rounds that were asked for and not measured, because they would have taken too long.
+    pub rounds_left_out: usize,
     pub seconds: f64,
     pub outcomes: Vec<Outcome>,
 }
@@ -184,6 +186,7 @@ impl Demo {
             accel,
             qemu,
             rounds,
+            rounds_left_out: 0,
             seconds,
             outcomes,
         }
@@ -217,6 +220,7 @@ impl Demo {
         let mut json = self.json();
         json["qemu"] = self.qemu.clone().into();
         json["rounds"] = self.rounds.into();
+        json["rounds_left_out"] = self.rounds_left_out.into();
         json["seconds"] = self.seconds.into();
         for (index, outcome) in self.outcomes.iter().enumerate() {
             let strategy = &mut json["strategies"][index];

@@ -179,7 +179,10 @@ impl FromStr for Share {
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            ppm if ppm >= 10_000 && ppm % 10_000 == 0 => write!(f, "{}%", ppm / 10_000),
+            0 => f.write_str("0"),
+            ppm if ppm % 10_000 == 0 => write!(f, "{}%", ppm / 10_000),
+            ppm if ppm % 1_000 == 0 => write!(f, "{}.{}%", ppm / 10_000, ppm / 1_000 % 10),
+            ppm if ppm % 100 == 0 => write!(f, "{}.{:02}%", ppm / 10_000, ppm / 100 % 100),
             ppm => write!(f, "{ppm}ppm"),
         }
     }
@@ -284,8 +287,19 @@ mod tests {
         for ns in [0, 1, 75_000, 1_000_000, 1_500_000_000] {
             assert_eq!(Span(ns).to_string().parse(), Ok(Span(ns)));
         }
-        for ppm in [0, 1, 9_999, 10_000, 1_000_000] {
-            assert_eq!(Share(ppm).to_string().parse(), Ok(Share(ppm)));
+        for (ppm, text) in [
+            (0, "0"),
+            (1, "1ppm"),
+            (100, "0.01%"),
+            (1_000, "0.1%"),
+            (9_999, "9999ppm"),
+            (10_000, "1%"),
+            (10_100, "1.01%"),
+            (999_900, "99.99%"),
+            (1_000_000, "100%"),
+        ] {
+            assert_eq!(Share(ppm).to_string(), text);
+            assert_eq!(text.parse(), Ok(Share(ppm)));
         }
         for bytes in [0, 1, 1536, 128 << 20] {
             assert_eq!(Size(bytes).to_string().parse(), Ok(Size(bytes)));

@@ -59,6 +59,15 @@ pub(crate) fn check_image(channel: &GuestChannel, node: &str, mpi: Mpi) -> Resul
     Ok(())
 }
 
+/// Returns whether the node has a program of this name or path, where commands begin.
+pub(crate) fn has_program(channel: &GuestChannel, program: &str) -> Result<bool> {
+    let output = channel.output(
+        &["/bin/sh", "-c", "command -v \"$1\" >/dev/null", "sh", program],
+        ANSWER_TIME,
+    )?;
+    Ok(is_success(output.status))
+}
+
 impl Mpi {
     /// Returns the path of its `mpirun` in a node.
     const fn launcher(self) -> &'static str {

@@ -10,4 +10,4 @@ mod over_esp;
 pub use carried::Carried;
 
 pub(crate) use carried::{collect_carried, silent_ranks, statistics_path};
-pub(crate) use launch::{Mpi, Share, Transport, check_image, is_success, shares};
+pub(crate) use launch::{Mpi, Share, Transport, check_image, has_program, is_success, shares};

@@ -2,6 +2,7 @@
 
 use std::{
     io::{Read, Write},
+    os::unix::process::ExitStatusExt,
     process::Child,
 };
 
@@ -129,13 +130,7 @@ fn commands_in_guests_behave_as_if_they_were_here() {
     a_terminal_is_one(&world);
     everything_that_is_shown_is_shown_as_json(&world);
 
-    // This is a shell on a terminal.
-    let output = world.with_input(&["console", "n1"], b"tty; exit 4\n");
-    assert_eq!(output.status.code(), Some(4));
-    assert!(
-        String::from_utf8_lossy(&output.stdout).contains("/dev/pts/"),
-        "{output:?}"
-    );
+    without_a_terminal_input_ends_a_shell(&world);
 
     // A command that waits for a silent guest can be ended: immediately by a second signal, and soon by one.
     let exec = || {
@@ -294,6 +289,37 @@ fn a_terminal_is_one(world: &World) {
         tcgetattr(&theirs).unwrap().local_modes.contains(LocalModes::ECHO),
         "as it was, afterwards"
     );
+}
+
+/// Checks that a shell without a terminal ends with its input, and on SIGTERM.
+fn without_a_terminal_input_ends_a_shell(world: &World) {
+    for args in [&["console", "n1"][..], &["exec", "-it", "n1", "sh"]] {
+        let output = world.with_input(args, b"tty; exit 4\n");
+        assert_eq!(output.status.code(), Some(4), "{args:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "not a tty\n", "{args:?}");
+        assert_eq!(world.run(args).status.code(), Some(0), "{args:?}");
+    }
+    for args in [
+        &["console", "n1"][..],
+        &[
+            "exec",
+            "n1",
+            "--",
+            "sh",
+            "-c",
+            "trap '' TERM; echo ready; while :; do sleep 1; done",
+        ],
+    ] {
+        let mut child = world.spawn(args);
+        if args[0] == "exec" {
+            child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+        }
+        signal(child.id() as i32, Signal::TERM);
+        // It may be told before it listens to signals.
+        let status = child.wait().unwrap();
+        let code = status.code().or(status.signal().map(|signal| 128 + signal));
+        assert_eq!(code, Some(143), "{args:?}");
+    }
 }
 
 /// Checks that every verb with `--json` prints some.

@@ -299,6 +299,9 @@ fn everything_else_is_refused(world: &World) {
         code == Some(1) && heard.contains("before a rank had closed the provider mx"),
         "{code:?} {heard}"
     );
+    let (code, heard) = refused("open", "/opt/programs/open/haet 32 20");
+    let missing = "weft: n1 has no program /opt/programs/open/haet: it is a path in the nodes, or in their PATH\n";
+    assert!(code == Some(127) && heard == missing, "{code:?} {heard}");
     for mpi in ["open", "mpich"] {
         // 33 lines cannot be shared by two ranks.
         let (code, heard) = refused(mpi, &format!("/opt/programs/{mpi}/heat 33 20"));

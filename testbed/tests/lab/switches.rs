@@ -102,6 +102,13 @@ fn vlans_groups_redundant_trunks_and_lacp_work_with_real_guests() {
 fn vlans_part_guests(world: &World) {
     eventually("n1 reaches n2", || reaches(world, "n1", "n2"));
     assert!(!reaches(world, "n1", "n3"));
+    let untagged =
+        |args: &[&str]| world.json(&[&["nic", "vlan", "n1.eth0"], args].concat())[0]["vlans"]["untagged"].clone();
+    assert_eq!(
+        (untagged(&["20"]), untagged(&["default"])),
+        (20.into(), 10.into()),
+        "as the lab file says"
+    );
     world.guest("n1", "ip addr add 10.99.0.1/24 dev eth0");
     world.guest(
         "n3",

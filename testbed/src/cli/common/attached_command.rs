@@ -24,6 +24,9 @@ use crate::guest_channel::{ChannelError, Event, Exec, ExitStatus, GuestChannel};
 /// Time that a guest has to show that it is alive after the user asked a command in it to end.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
+/// Time that a command has to end after this process was told to, before it is left.
+const END_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// Ctrl-C on a terminal in raw mode, where it is a key like any other.
 const INTERRUPT_KEY: u8 = 0x03;
 
@@ -62,7 +65,14 @@ pub(in crate::cli) fn stream(channel: &GuestChannel, node: &str, exec: &Exec) ->
                 first => {
                     asked = true;
                     control.signal(first);
+                    if first == SIGTERM && on_terminal {
+                        // Interactive shells take only this for their end.
+                        control.signal(SIGHUP);
+                    }
                     watched.expect_life(first);
+                    if first == SIGTERM {
+                        watched.expect_end(first);
+                    }
                 }
             }
         }
@@ -126,6 +136,22 @@ struct Watch {
 }
 
 impl Watch {
+    /// Ends this process when the command goes on after its time to end.
+    fn expect_end(&self, signal: i32) {
+        let node = self.node.clone();
+        let wait = move || {
+            std::thread::sleep(END_TIME_MAX);
+            let seconds = END_TIME_MAX.as_secs();
+            give_up(
+                signal,
+                &format!("the command in {node} did not end within {seconds} s, and is left"),
+            );
+        };
+        if std::thread::Builder::new().name("end".to_owned()).spawn(wait).is_err() {
+            give_up(signal, &format!("the command in {} is left", self.node));
+        }
+    }
+
     /// Ends this process when the guest gives no sign of life in time: the command in it cannot receive `signal`.
     fn expect_life(&self, signal: i32) {
         if self.asking.swap(true, Ordering::SeqCst) {

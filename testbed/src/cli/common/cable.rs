@@ -18,7 +18,7 @@ use super::{ON_OFF, Words, one_of};
 /// The options that change any cable.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct CableArgs {
-    /// Bit rate, such as 10Gbit, or unlimited.
+    /// Bit rate, such as 10Gbit, or unlimited, which takes a burst back.
     #[arg(long)]
     rate: Option<Rate>,
     /// Size of the token bucket: bytes that may be sent at once after a pause; 0B for none.
@@ -79,7 +79,10 @@ pub(in crate::cli) fn link_change(up: Option<bool>, args: &CableArgs) -> LinkCha
     let mut change = LinkChange {
         up,
         rate_bps: args.rate.map(|rate| rate.0),
-        burst_bytes: args.burst.map(|burst| burst.0),
+        // A burst is a part of a rate, and goes with it.
+        burst_bytes: args
+            .burst
+            .map_or((args.rate == Some(Rate(0))).then_some(0), |burst| Some(burst.0)),
         delay_ns: args.delay.map(|delay| delay.0),
         jitter_ns: args.jitter.map(|jitter| jitter.0),
         jitter_distribution: args.jitter_distribution.map(Into::into),
@@ -129,7 +132,7 @@ mod tests {
             reorder_delay_ns: 1_000_000,
             ..LinkSettings::default()
         };
-        assert_eq!(faults(&settings), "loss 1000ppm, reorder 5% by 1ms");
+        assert_eq!(faults(&settings), "loss 0.1%, reorder 5% by 1ms");
         let settings = LinkSettings {
             loss_ppm: 1,
             loss_enter_ppm: 10_000,
@@ -139,6 +142,24 @@ mod tests {
             ..LinkSettings::default()
         };
         assert_eq!(faults(&settings), "loss gemodel 1% 25% 100% 1ppm, loss of every 100th");
+    }
+
+    #[test]
+    fn an_unlimited_rate_takes_a_burst_back_unless_one_is_asked_for() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            cable: CableArgs,
+        }
+        let change = |words: &[&str]| {
+            let line = <Line as clap::Parser>::parse_from([&["weft"], words].concat());
+            let change = link_change(None, &line.cable);
+            (change.rate_bps, change.burst_bytes)
+        };
+        assert_eq!(change(&["--rate", "unlimited"]), (Some(0), Some(0)));
+        assert_eq!(change(&["--rate", "1Gbit"]), (Some(1_000_000_000), None));
+        assert_eq!(change(&["--rate", "unlimited", "--burst", "1K"]), (Some(0), Some(1024)));
+        assert_eq!(change(&["--delay", "1ms"]), (None, None));
     }
 
     #[test]

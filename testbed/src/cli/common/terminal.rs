@@ -44,6 +44,11 @@ pub(in crate::cli) fn restore() {
     }
 }
 
+/// Returns the size of the terminal that standard input is; `None` if it is no terminal.
+pub(in crate::cli) fn size_if_any() -> Option<WindowSize> {
+    io::stdin().is_terminal().then(size)
+}
+
 /// Returns the size of the terminal, or 80 columns and 24 rows if it is unknown.
 pub(in crate::cli) fn size() -> WindowSize {
     match tcgetwinsize(io::stdin()) {

@@ -33,7 +33,7 @@ pub(super) struct ExecArgs {
     /// A node, or several: `all`, `n*`, `n[1-3]`, `n1,n4`.
     #[arg(value_name = "NODES")]
     node: String,
-    /// Run the command on a terminal.
+    /// Run the command on a terminal, if standard input is one.
     #[arg(short, long)]
     tty: bool,
     /// Pass standard input to the command (the default).
@@ -52,17 +52,18 @@ const EXIT_EXEC_FAILED: u8 = 125;
 
 /// Runs a command in a guest as if it were a local one, or in several in parallel.
 pub(super) fn run(options: &CommonOptions, args: &ExecArgs) -> Result<ExitCode> {
+    let pty = terminal::size_if_any().filter(|_| args.tty);
     let exec = Exec {
         argv: args.command.clone(),
-        env: terminal_type(args.tty),
+        env: terminal_type(pty.is_some()),
         cwd: None,
-        pty: args.tty.then(terminal::size),
+        pty,
         stdin: !args.no_stdin,
     };
     let status = client(options).and_then(|client| match &*nodes_meant(&client, &args.node)? {
         [node] if !node_pattern::is_pattern(&args.node) => {
             let channel = agent(&client, node)?;
-            let _raw = args.tty.then(RawMode::enter).transpose()?;
+            let _raw = exec.pty.is_some().then(RawMode::enter).transpose()?;
             stream(&channel, node, &exec).map(exit_code)
         }
         _ if args.tty => {

@@ -18,13 +18,12 @@ use crate::{
     ("weft nic vlan n1", "its VLANs"),
     ("weft nic vlan n1 10", "an access port of VLAN 10"),
     ("weft nic vlan n1 none --tagged 10,20", "only frames with tags"),
-    ("weft nic vlan n1 default", "as if it had none"),
+    ("weft nic vlan n1 default", "as the lab file says"),
 ]))]
 pub(in crate::cli) struct VlanArgs {
     /// `NODE` or `NODE.ethN`.
     nic: String,
-    /// The VLAN of untagged frames. `none` drops them; `default` makes the port as if it had no VLAN setting. Without --tagged, a
-    /// VLAN makes it an access port.
+    /// The VLAN of untagged frames. `none` drops them; `default` gives back what the lab file says. Without --tagged, a VLAN makes it an access port.
     #[arg(value_name = "VLAN|none|default", value_parser = untagged_argument)]
     vlan: Option<Untagged>,
     /// VLANs that the guest sees tagged, such as 10,20-30, or all.
@@ -46,7 +45,7 @@ enum Untagged {
     Vlan(u16),
     /// The frames are dropped.
     None,
-    /// The port has no VLAN setting.
+    /// The VLANs are those of the lab file, tagged ones, too.
     Default,
 }
 
@@ -65,16 +64,21 @@ fn untagged_argument(text: &str) -> Result<Untagged, String> {
     }
 }
 
-/// Makes the change to request; `now` are the VLANs in force. A port that is given only a VLAN for frames without a tag
+/// Makes the change to request; `now` are the VLANs in force, `of_file` those of the lab file. A port that is given only a VLAN for frames without a tag
 /// becomes an access port.
 fn vlan_change(
     untagged: Option<Untagged>,
     tagged: Option<&VlanList>,
     now: Option<&VlanSettings>,
+    of_file: Option<&VlanSettings>,
 ) -> Result<Option<VlanChange>> {
     let untagged = match (untagged, tagged) {
         (None, None) => return Ok(None),
-        (Some(Untagged::Default), None) => return Ok(Some(VlanChange::Default)),
+        (Some(Untagged::Default), None) => {
+            return Ok(Some(
+                of_file.map_or(VlanChange::Default, |vlans| VlanChange::Set(vlans.clone())),
+            ));
+        }
         (Some(Untagged::Default), Some(_)) => bail!("`default` takes back what --tagged says: name one of them"),
         (Some(Untagged::None), tagged) if tagged.is_none_or(VlanList::is_empty) => {
             bail!("`none` without --tagged lets no frame pass: `weft link set NIC down` does that")
@@ -91,11 +95,14 @@ fn vlan_change(
 
 pub(in crate::cli) fn run(options: &CommonOptions, args: &VlanArgs) -> Result<()> {
     let client = client(options)?;
+    let topology = client.topology()?;
     let mut rows = Vec::new();
     for port in with_cable(ports(&client, Some(&args.nic))?) {
         let mut vnicd = client.vnicd()?;
         let mut vlans = vnicd.vlans(&port.name, None)?;
-        if let Some(change) = vlan_change(args.vlan, args.tagged.as_ref(), vlans.as_ref())? {
+        let nic = topology.nics().find(|nic| nic.name == port.name);
+        let of_file = nic.and_then(|nic| nic.vlans_of_file.as_ref());
+        if let Some(change) = vlan_change(args.vlan, args.tagged.as_ref(), vlans.as_ref(), of_file)? {
             vlans = vnicd.vlans(&port.name, Some(&change))?;
         }
         rows.push(NicVlans { nic: port.name, vlans });
@@ -142,10 +149,12 @@ mod tests {
             (Some(Untagged::None), Some(&list), set(None, "20")),
             (None, Some(&list), set(Some(7), "20")),
         ] {
-            assert_eq!(vlan_change(untagged, tagged, Some(&now)).unwrap(), asked);
+            assert_eq!(vlan_change(untagged, tagged, Some(&now), None).unwrap(), asked);
         }
-        assert_eq!(vlan_change(None, Some(&list), None).unwrap(), set(Some(1), "20"));
-        assert!(vlan_change(Some(Untagged::None), None, Some(&now)).is_err());
-        assert!(vlan_change(Some(Untagged::Default), Some(&list), None).is_err());
+        assert_eq!(vlan_change(None, Some(&list), None, None).unwrap(), set(Some(1), "20"));
+        let default = Some(Untagged::Default);
+        assert_eq!(vlan_change(default, None, None, Some(&now)).unwrap(), set(Some(7), "8"));
+        assert!(vlan_change(Some(Untagged::None), None, Some(&now), None).is_err());
+        assert!(vlan_change(default, Some(&list), None, None).is_err());
     }
 }
