@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use firmware::StrategyKind;
 
 use crate::{
+    containerlab::{self, Translation},
     lab::{AtPath, Lab, LabError, LabFolder, Problem},
     programs,
 };
@@ -47,8 +48,40 @@ pub fn load_for(path: &Path, before: Option<&Lab>) -> Result<Lab> {
     let absolute = std::path::absolute(path)?;
     let folder = absolute.parent().unwrap_or(Path::new("/"));
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("lab");
+    let text = match is_containerlab(path) {
+        true => translation(&text, path, folder)?.toml,
+        false => text,
+    };
     let folder = LabFolder::new(folder, &at_path).with_strategies(&strategies);
     Ok(Lab::parse_in(&text, &shown, stem, folder, before)?)
+}
+
+/// Returns whether the name of the file is that of a topology of containerlab.
+#[must_use]
+pub(crate) fn is_containerlab(path: &Path) -> bool {
+    path.extension().is_some_and(|kind| kind == "yml" || kind == "yaml")
+}
+
+/// Translates a topology file of containerlab.
+///
+/// # Errors
+/// Fails with one sentence when the file cannot be read, or is none.
+pub(crate) fn translated(path: &Path) -> Result<Translation> {
+    let unreadable = || format!("cannot read {}", path.display());
+    let mut bytes = Vec::new();
+    let file = File::open(path).with_context(unreadable)?;
+    file.take(FILE_LEN_MAX + 1)
+        .read_to_end(&mut bytes)
+        .with_context(unreadable)?;
+    let shown = path.display().to_string();
+    let text = readable(bytes).map_err(|(text, problem)| LabError::new(&shown, &text, vec![problem]))?;
+    let absolute = std::path::absolute(path)?;
+    translation(&text, path, absolute.parent().unwrap_or(Path::new("/")))
+}
+
+fn translation(text: &str, path: &Path, folder: &Path) -> Result<Translation> {
+    containerlab::translate(text, &|named| at_path(&folder.join(named)))
+        .map_err(|note| anyhow::anyhow!("{}:{note}", path.display()))
 }
 
 /// Returns the strategies of `vnicd`, which may have others than this program was built with; those of this program as long as there is no

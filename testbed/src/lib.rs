@@ -4,6 +4,7 @@
 pub mod accel;
 mod card_comparison;
 pub mod cli;
+mod containerlab;
 pub mod demo;
 mod digest;
 pub mod graph;

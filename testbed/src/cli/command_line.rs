@@ -38,6 +38,7 @@ verb_list! {
         Init(lab::init::InitArgs) => lab::init::run,
         Up(lab::up::UpArgs) => lab::up::run,
         Deploy(lab::deploy::DeployArgs) => lab::deploy::run,
+        Import(lab::import::ImportArgs) => lab::import::run,
         Wait(lab::wait::WaitArgs) => lab::wait::run,
         /// Show the running labs and their nodes.
         #[command(visible_aliases = ["inspect", "ls"], add = show(&[

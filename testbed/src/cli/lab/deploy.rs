@@ -8,8 +8,13 @@ use super::up::{self, UpArgs};
 use crate::cli::common::{CommonOptions, GuestArgs, here};
 
 /// Start a lab in the background: `up -d`.
+///
+/// A topology of containerlab (`.yml`) is translated as `weft import` does.
 #[derive(Debug, clap::Args)]
-#[command(add = here(&[("weft deploy lab.toml", "start a lab in the background")]))]
+#[command(add = here(&[
+    ("weft deploy lab.toml", "start a lab in the background"),
+    ("weft deploy -t frr.clab.yml", "translate a topology of containerlab, and start it"),
+]))]
 pub(in crate::cli) struct DeployArgs {
     /// The lab file (default: lab.toml).
     file: Option<PathBuf>,

@@ -4,6 +4,7 @@ mod background;
 pub(super) mod clean;
 pub(super) mod deploy;
 pub(super) mod down;
+pub(super) mod import;
 pub(super) mod init;
 mod keep;
 pub(super) mod ps;

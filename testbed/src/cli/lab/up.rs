@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::{
-    background,
+    background, import,
     keep::{keep, leave_terminal},
     reconcile::{reconcile, show_plan},
     restore::restore,
@@ -65,6 +65,9 @@ pub(in crate::cli) fn run(options: &CommonOptions, args: &UpArgs) -> Result<()> 
         return restore(options, args, folder);
     }
     let lab = lab_file::load(&args.file)?;
+    if !args.supervise && lab_file::is_containerlab(&args.file) {
+        import::tell(&lab_file::translated(&args.file)?, &args.file);
+    }
     let running = Client::new(StateDir::of(&lab.name));
     if !args.supervise && running.state().is_alive() {
         return reconcile(options, args, &running, &lab);
