@@ -282,7 +282,7 @@ impl JsonSchema for Loss {
     }
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let table = generator.subschema_for::<LossTable>();
-        let share = "(0|[0-9]+(\\.[0-9]{1,9})? ?(%|ppm))";
+        let share = super::units::SHARE;
         json_schema!({
             "anyOf": [
                 {

@@ -11,20 +11,27 @@ use serde::{
 };
 use toml::Spanned;
 
-use vnicd_protocol::VLAN_MAX;
+use vnicd_protocol::{StpSettings, VLAN_MAX};
 
 use super::{
     bypass::Bypass,
     cable::{Distribution, EcnThreshold, Loss, QueueLimit},
+    schema::{
+        Address, Address6, GuestPath, LabName, MacText, Memory, ModuleName, NameText, PackageName, Permissions,
+        PlainName, Subnet, Subnet6, Time, Whole, vlan_list,
+    },
     units::{Rate, Share, Size, Span},
 };
+
+/// Largest number of packages that wait for an interrupt.
+const FRAMES: i64 = super::settings::FRAMES_MAX as i64;
 
 /// A lab: nodes (QEMU guests), switches, and the cables between them.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LabFile {
     /// Name of the lab: up to 24 letters, digits, dashes and underscores, a letter first. Default: the name of the file without `.toml`.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<LabName>")]
     pub name: Option<Spanned<String>>,
     /// Defaults for all nodes, NICs and links.
     #[serde(default)]
@@ -48,10 +55,10 @@ pub struct LabFile {
 #[serde(deny_unknown_fields, expecting = "a table, such as { cpus = 2, memory = \"256M\" }")]
 pub struct DefaultsFile {
     /// Processors per node (1).
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<Whole<1, 16>>")]
     pub cpus: Option<Spanned<i64>>,
     /// Memory per node (`192M`).
-    #[schemars(with = "Option<Size>")]
+    #[schemars(with = "Option<Memory>")]
     pub memory: Option<Spanned<Size>>,
     /// The recipe of the nodes' user space: `minimal` (busybox, iperf3, ethtool, tc; the default), `network` (besides tcpdump, nftables,
     /// bird, openssh and Python) or `mpi` (besides Open MPI, MPICH, Weft's libfabric provider, and ssh between the guests without
@@ -60,14 +67,14 @@ pub struct DefaultsFile {
     pub image: Option<Spanned<ImageName>>,
     /// Debian packages for the guest, with their dependencies, from this machine's apt sources. They are unpacked; their installation
     /// scripts do not run, but the accounts that these make are there, and Debian's Essential set. Needs at least 192M of memory.
-    #[schemars(with = "Option<Vec<String>>")]
+    #[schemars(with = "Option<Vec<PackageName>>")]
     pub packages: Option<Vec<Spanned<String>>>,
     /// Kernel modules that the guest can load in addition to the recipe's, as in `["nfs"]`. Uses Debian's larger kernel, which takes
     /// longer to boot and needs at least 160M of memory.
-    #[schemars(with = "Option<Vec<String>>")]
+    #[schemars(with = "Option<Vec<ModuleName>>")]
     pub modules: Option<Vec<Spanned<String>>>,
     /// Number of a node's first NIC (default 0: `eth0`), as in `1` for topologies that count from `eth1`.
-    #[schemars(with = "Option<u8>")]
+    #[schemars(with = "Option<Whole<0, 99>>")]
     pub first_interface: Option<Spanned<i64>>,
     /// Files and folders that the guest has from its start, as in `{ from = "server.conf", to = "/etc/server.conf" }`.
     pub files: Option<Vec<GuestFileFile>>,
@@ -103,15 +110,15 @@ pub struct DefaultsFile {
 )]
 pub struct SwitchFile {
     /// Name, different from those of all nodes and switches.
-    #[schemars(with = "String")]
+    #[schemars(with = "PlainName")]
     pub name: Spanned<String>,
     /// IPv4 network that NICs on this switch get their address from, such as `10.0.0.0/24`.
     /// Default: `10.77.N.0/24`, the same for switches joined by trunks.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<Subnet>")]
     pub subnet: Option<Spanned<String>>,
     /// IPv6 network of the NICs on this switch, such as `fd00:1::/64`. Default: `fdXX:XXXX:XXXX:N::/64`, whose first part is a hash
     /// of the lab's name, the same for switches joined by trunks.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<Subnet6>")]
     pub subnet6: Option<Spanned<String>>,
     /// Frames to 01:80:C2:00:00:0x (LLDP, LACP, 802.1X, spanning tree): `drop` them, as a switch does (default), or `forward`
     /// them, as a cable does.
@@ -119,7 +126,8 @@ pub struct SwitchFile {
     /// Rapid spanning tree (default false). Trunks may make loops if every switch of the loop has it.
     pub stp: Option<bool>,
     /// Priority in the spanning tree: the switch with the lowest one becomes the root (a multiple of 4096 up to 61440; default 32768).
-    #[schemars(with = "Option<u16>")]
+    #[schemars(schema_with = "priority_schema")]
+    #[serde(default)]
     pub stp_priority: Option<Spanned<i64>>,
     /// IGMP and MLD snooping: send frames to an IP multicast group only to ports with members (default false: to all ports). The switch
     /// queries if no router does.
@@ -152,10 +160,10 @@ pub struct GuestFileFile {
     /// Content of the file.
     pub text: Option<String>,
     /// Path in the guest, absolute.
-    #[schemars(with = "String")]
+    #[schemars(with = "GuestPath")]
     pub to: Spanned<String>,
     /// Permissions, such as `0755`. Default: those of `from`, and `0644` for `text`.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<Permissions>")]
     pub mode: Option<Spanned<String>>,
 }
 
@@ -170,7 +178,7 @@ pub struct HostFolderFile {
     #[schemars(with = "String")]
     pub from: Spanned<PathBuf>,
     /// Path in the guest, absolute.
-    #[schemars(with = "String")]
+    #[schemars(with = "GuestPath")]
     pub to: Spanned<String>,
     /// Mount it read-only (default false).
     pub readonly: Option<bool>,
@@ -198,6 +206,11 @@ pub enum ReservedFile {
     Forward,
 }
 
+fn priority_schema(_: &mut SchemaGenerator) -> Schema {
+    let (step, max) = (StpSettings::PRIORITY_STEP, StpSettings::PRIORITY_MAX);
+    json_schema!({ "type": ["integer", "null"], "minimum": 0, "maximum": max, "multipleOf": step })
+}
+
 fn vlan_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "anyOf": [
         { "type": "integer", "minimum": 1, "maximum": VLAN_MAX },
@@ -207,9 +220,13 @@ fn vlan_schema(_: &mut SchemaGenerator) -> Schema {
 }
 
 fn vlans_schema(_: &mut SchemaGenerator) -> Schema {
+    let one = json_schema!({ "type": "integer", "minimum": 1, "maximum": VLAN_MAX });
+    let list = json_schema!({ "type": "string", "pattern": vlan_list() });
     json_schema!({ "anyOf": [
-        { "type": "array", "items": { "type": ["integer", "string"] } },
-        { "type": ["string", "integer", "null"] },
+        { "type": "array", "items": { "anyOf": [one, list] } },
+        list,
+        one,
+        { "type": "null" },
     ] })
 }
 
@@ -222,17 +239,17 @@ fn vlans_schema(_: &mut SchemaGenerator) -> Schema {
 pub struct NodeFile {
     /// Name: up to 24 letters, digits, dashes, underscores and dots, a letter first. The guest's host name is the same with `-` for every
     /// `_` and dot.
-    #[schemars(with = "String")]
+    #[schemars(with = "NameText")]
     pub name: Spanned<String>,
     /// Number of nodes that this table describes (1 to 64). They are numbered from 1: after the name, or where names, addresses and
     /// `append` contain `{n}` (`{n+10}` for ten more, `{n:02}` for two digits, `{n:02x}` for two hexadecimal digits).
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<Whole<1, 64>>")]
     pub count: Option<Spanned<i64>>,
     /// Processors (1 to 16).
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<Whole<1, 16>>")]
     pub cpus: Option<Spanned<i64>>,
     /// Memory (`128M` to `64G`).
-    #[schemars(with = "Option<Size>")]
+    #[schemars(with = "Option<Memory>")]
     pub memory: Option<Spanned<Size>>,
     /// NICs, `eth0` first. Default: one, on the only switch. `nic = []` for none.
     pub nic: Option<Vec<NicFile>>,
@@ -245,7 +262,7 @@ pub struct NodeFile {
     pub image: Option<Spanned<ImageName>>,
     /// Debian packages for the guest, with their dependencies, from this machine's apt sources. They are unpacked; their installation
     /// scripts do not run, but the accounts that these make are there, and Debian's Essential set. Needs at least 192M of memory.
-    #[schemars(with = "Option<Vec<String>>")]
+    #[schemars(with = "Option<Vec<PackageName>>")]
     pub packages: Option<Vec<Spanned<String>>>,
     /// Files and folders that the guest has from its start, as in `{ from = "server.conf", to = "/etc/server.conf" }`.
     pub files: Option<Vec<GuestFileFile>>,
@@ -298,7 +315,7 @@ pub enum ModulesFile {
     /// The folder with the modules of a kernel of one's own.
     Folder(PathBuf),
     /// Names of modules of Debian's kernel.
-    Names(#[schemars(with = "Vec<String>")] Vec<Spanned<String>>),
+    Names(#[schemars(with = "Vec<ModuleName>")] Vec<Spanned<String>>),
 }
 
 impl<'de> Deserialize<'de> for ModulesFile {
@@ -383,21 +400,21 @@ pub struct NicFile {
     #[schemars(with = "Option<String>")]
     pub switch: Option<Spanned<String>>,
     /// Unicast MAC address. Default: `52:54:00:…` from the positions of node and NIC.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<MacText>")]
     pub mac: Option<Spanned<String>>,
     /// IPv4 address with prefix, such as `10.0.0.7/24`, or `none`. Default: the next free one of the switch's network. With `vlan` or
     /// `vlans` it may be of another network.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<Address>")]
     pub address: Option<Spanned<String>>,
     /// IPv6 address with prefix, such as `fd00::7/64`, or `none`. Default: the host number of the IPv4 address in the switch's
     /// `subnet6`; none without an IPv4 address. A link-local address is always there.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<Address6>")]
     pub address6: Option<Spanned<String>>,
     /// Pairs of receive and transmit queue (1 to 16; default 1).
-    #[schemars(with = "Option<u16>")]
+    #[schemars(with = "Option<Whole<1, 16>>")]
     pub queue_pairs: Option<Spanned<i64>>,
     /// Largest IP packet in bytes (68 to 9000, with `bypass` to 65521, with `loopback` to 65535; default 1500).
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<Whole<68, 65_535>>")]
     pub mtu: Option<Spanned<i64>>,
     /// Speed that the guest's driver reports, in whole Mbit/s (`1Mbit` to `1000Gbit`). Default: the rate of the cable when the guest
     /// boots, of the slower direction; `10Gbit` where it is unlimited. It slows nothing down: `rate` of a link does.
@@ -416,7 +433,7 @@ pub struct NicFile {
     pub bypass: Option<Spanned<Bypass>>,
     /// How long a card of a reliable multicast group, or its guest, may take nothing before this card removes it and tells the others
     /// (100 ms to 10 min; default 10 s). Programs over LCI-ni and LCI-mixed use such groups.
-    #[schemars(with = "Option<Span>")]
+    #[schemars(with = "Option<Time<100_000_000, 600_000_000_000>>")]
     pub member_timeout: Option<Spanned<Span>>,
     /// When the card interrupts its guest.
     pub coalescing: Option<CoalescingFile>,
@@ -425,7 +442,7 @@ pub struct NicFile {
     /// How arriving frames are spread over the receive queues.
     pub steering: Option<SteeringFile>,
     /// How many fragments early the card puts the latency mark of outgoing medium messages (0 to 31; default 0: it stays).
-    #[schemars(with = "Option<u8>")]
+    #[schemars(with = "Option<Whole<0, 31>>")]
     pub misorder: Option<Spanned<i64>>,
     /// The VLAN of untagged frames, 1 to 4094, or `none` for no such frames. The port is an access port of that VLAN, unless `vlans` is
     /// set. Default: 1, on a switch where some NIC or trunk has VLANs; otherwise tags are not read.
@@ -474,10 +491,10 @@ impl NicFile {
 #[serde(deny_unknown_fields, expecting = "a table, such as { queue_pairs = 2, mtu = 9000 }")]
 pub struct NicSettingsFile {
     /// Pairs of receive and transmit queue (1 to 16; default 1).
-    #[schemars(with = "Option<u16>")]
+    #[schemars(with = "Option<Whole<1, 16>>")]
     pub queue_pairs: Option<Spanned<i64>>,
     /// Largest IP packet in bytes (68 to 9000; default 1500).
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<Whole<68, 65_535>>")]
     pub mtu: Option<Spanned<i64>>,
     /// Speed that the guest's driver reports (`1Mbit` to `1000Gbit`; default: the rate of the cable, else `10Gbit`).
     #[schemars(with = "Option<Rate>")]
@@ -491,7 +508,7 @@ pub struct NicSettingsFile {
     /// How arriving frames are spread over the receive queues.
     pub steering: Option<SteeringFile>,
     /// How many fragments early the card puts the latency mark of outgoing medium messages (0 to 31; default 0: it stays).
-    #[schemars(with = "Option<u8>")]
+    #[schemars(with = "Option<Whole<0, 31>>")]
     pub misorder: Option<Spanned<i64>>,
 }
 
@@ -506,15 +523,15 @@ pub struct CoalescingFile {
     #[schemars(with = "Option<String>")]
     pub strategy: Option<Spanned<String>>,
     /// Longest time a received packet waits for its interrupt (default `75us`, at most `1s`).
-    #[schemars(with = "Option<Span>")]
+    #[schemars(with = "Option<Time<0, 1_000_000_000>>")]
     pub delay: Option<Spanned<Span>>,
     /// Interrupt when this many packets wait (default 0: no limit).
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<Whole<0, FRAMES>>")]
     pub frames: Option<Spanned<i64>>,
     /// Whether the card looks at latency-sensitive marks (default true).
     pub marks: Option<bool>,
     /// Delay of the polling watchdog, which replaces `delay` (`50us` for each queue pair to `1s`; default `0`: none).
-    #[schemars(with = "Option<Span>")]
+    #[schemars(with = "Option<Time<0, 1_000_000_000>>")]
     pub watchdog: Option<Spanned<Span>>,
 }
 
@@ -526,13 +543,13 @@ pub struct CoalescingFile {
 )]
 pub struct DmaFile {
     /// Set-up time per transfer (default `0`, at most `1s`).
-    #[schemars(with = "Option<Span>")]
+    #[schemars(with = "Option<Time<0, 1_000_000_000>>")]
     pub setup: Option<Spanned<Span>>,
     /// Transfer rate (at least `1Mbit`; default `unlimited`).
     #[schemars(with = "Option<Rate>")]
     pub rate: Option<Spanned<Rate>>,
     /// Number of simultaneous transfers (1 to 16; default 1).
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<Whole<1, 16>>")]
     pub parallelism: Option<Spanned<i64>>,
 }
 
@@ -565,10 +582,10 @@ pub struct SteeringFile {
     /// How frames are distributed (default `flow`).
     pub mode: Option<SteeringMode>,
     /// Queues of the endpoints 0, 1, …; repeated behind the end. Default: evenly.
-    #[schemars(with = "Option<Vec<u8>>")]
+    #[schemars(with = "Option<Vec<Whole<0, 15>>>")]
     pub endpoints: Option<Spanned<Vec<i64>>>,
     /// Queues of the 128 values of the flow hash; repeated behind the end. Default: evenly.
-    #[schemars(with = "Option<Vec<u8>>")]
+    #[schemars(with = "Option<Vec<Whole<0, 15>>>")]
     pub indirection: Option<Spanned<Vec<i64>>>,
 }
 
@@ -587,10 +604,10 @@ pub struct LinkFile {
     #[schemars(with = "Option<Size>")]
     pub burst: Option<Spanned<Size>>,
     /// Propagation delay (default `0`, at most `10s`).
-    #[schemars(with = "Option<Span>")]
+    #[schemars(with = "Option<Time<0, 10_000_000_000>>")]
     pub delay: Option<Spanned<Span>>,
     /// Variation of the delay (default `0`, at most `10s`).
-    #[schemars(with = "Option<Span>")]
+    #[schemars(with = "Option<Time<0, 10_000_000_000>>")]
     pub jitter: Option<Spanned<Span>>,
     /// Distribution of the delays (default `uniform`).
     pub jitter_distribution: Option<Distribution>,
@@ -602,18 +619,18 @@ pub struct LinkFile {
     #[schemars(with = "Option<EcnThreshold>")]
     pub ecn_threshold: Option<Spanned<EcnThreshold>>,
     /// Largest payload the link carries (68 to 65521; default 9000, or the MTU of a NIC that has a larger one).
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<Whole<68, 65_521>>")]
     pub mtu: Option<Spanned<i64>>,
     /// Probability that a frame is lost; or bursts of loss (the Gilbert-Elliott model).
     pub loss: Option<Loss>,
     /// Lose every Nth frame (default 0: none).
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<Whole<0, 4_294_967_295>>")]
     pub loss_every: Option<Spanned<i64>>,
     /// Probability that a frame is delayed by `reorder_delay`.
     #[schemars(with = "Option<Share>")]
     pub reorder: Option<Spanned<Share>>,
     /// How long a reordered frame is delayed (default `0`, at most `10s`).
-    #[schemars(with = "Option<Span>")]
+    #[schemars(with = "Option<Time<0, 10_000_000_000>>")]
     pub reorder_delay: Option<Spanned<Span>>,
     /// Probability that a frame arrives twice.
     pub duplicate: Option<Share>,
@@ -634,14 +651,14 @@ pub struct LinkFile {
 )]
 pub struct TrunkFile {
     /// The two switches, such as `["s1", "s2"]`.
-    #[schemars(with = "[String; 2]")]
+    #[schemars(with = "[PlainName; 2]")]
     pub between: Spanned<TrunkEnds>,
     /// Name of an aggregate (link aggregation): all trunks of that name between the same two switches are one, over which flows are
     /// spread.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<PlainName>")]
     pub aggregate: Option<Spanned<String>>,
     /// Path cost in the spanning tree (1 to 200000000). Default: by its rate, 2000 if that is unlimited.
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<Whole<1, 200_000_000>>")]
     pub stp_cost: Option<Spanned<i64>>,
     /// The VLAN that crosses untagged, 1 to 4094, or `none` (default 1, on switches with VLANs).
     #[serde(default)]

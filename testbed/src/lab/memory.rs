@@ -8,7 +8,7 @@ use super::{
 use crate::guest_memory::MEMORY_MIB_MIN;
 
 /// Largest guest memory in MiB.
-const MEMORY_MIB_MAX: u64 = 64 << 10;
+pub(super) const MEMORY_MIB_MAX: u64 = 64 << 10;
 
 /// Default memory of a node in MiB: the least is for guests that run little beside the agent, while here the tools, an authority and
 /// a program over ESP run together.

@@ -23,6 +23,7 @@ mod nodes;
 mod places;
 pub mod plan;
 mod problems;
+mod schema;
 pub mod settings;
 pub mod setup;
 pub mod speed;

@@ -227,7 +227,7 @@ pub(super) use written_as_text;
 written_as_text!(
     Rate,
     "a bit rate",
-    "^(unlimited|[0-9]+(\\.[0-9]{1,9})? ?([kKmMgG]?[bB]it))$",
+    "^(unlimited|(?=[0-9.]*[1-9])[0-9]+(\\.[0-9]{1,9})? ?[kKmMgG]?[bB][iI][tT])$",
     "10Gbit"
 );
 written_as_text!(Span, "a time", "^(0|[0-9]+(\\.[0-9]{1,9})? ?(ns|us|µs|ms|s))$", "75us");
@@ -237,7 +237,11 @@ written_as_text!(
     "^[0-9]+(\\.[0-9]{1,9})? ?(B|k|K|KiB|M|MiB|G|GiB)$",
     "128M"
 );
-written_as_text!(Share, "a probability", "^(0|[0-9]+(\\.[0-9]{1,9})? ?(%|ppm))$", "0.1%");
+/// Percents up to 100, or millionths.
+pub(super) const SHARE: &str =
+    "(0|0*([0-9]{1,2}(\\.[0-9]{1,9})?|100(\\.0{1,9})?) ?%|0*([0-9]{1,6}(\\.[0-9]{1,9})?|1000000(\\.0{1,9})?) ?ppm)";
+
+written_as_text!(Share, "a probability", format!("^{SHARE}$"), "0.1%");
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ mod error;
 mod file;
 mod nics;
 mod nodes;
+mod schema;
 mod setup;
 mod switch;
 
