@@ -64,7 +64,7 @@ static DOMAIN_OPS: DomainOps = DomainOps {
     poll_open: unsupported,
     stx_ctx: unsupported,
     srx_ctx: unsupported,
-    query_atomic: unsupported,
+    query_atomic: endpoint::query,
     query_collective: unsupported,
     endpoint2: endpoint::open_with_flags,
 };

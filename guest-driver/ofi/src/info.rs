@@ -12,6 +12,7 @@ use omx::Board;
 use crate::{
     abi::*,
     address::{ADDRESS_LEN, ENDPOINT_ANY, PeerAddress},
+    atomic::OPERAND_LEN_MAX,
     log::{Level, log},
     refusal::{Reason, Refusal, note_provided},
 };
@@ -36,14 +37,15 @@ const ADDR_FORMAT: u32 = FI_PROV_SPECIFIC | 0x6d78;
 const PROTOCOL: u32 = FI_PROV_SPECIFIC | 0x6d78;
 const PROTOCOL_VERSION: u32 = 1;
 
-const REMOTE_CAPS: u64 = FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+const REMOTE_CAPS: u64 = FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const PRIMARY_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND | FI_RECV | FI_DIRECTED_RECV | REMOTE_CAPS;
 const SECONDARY_CAPS: u64 = FI_MULTI_RECV | FI_SOURCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
-const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND | FI_RMA | FI_READ | FI_WRITE;
+const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND | FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE;
 const RX_CAPS: u64 = FI_MSG
     | FI_TAGGED
     | FI_RECV
     | FI_RMA
+    | FI_ATOMIC
     | FI_REMOTE_READ
     | FI_REMOTE_WRITE
     | FI_MULTI_RECV
@@ -112,6 +114,16 @@ impl Support {
             }
         }
         support
+    }
+
+    /// Returns the order of operations with these capabilities: messages, and atomic operations.
+    const fn order(self, caps: u64) -> u64 {
+        let atomic = FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
+        if caps & self.caps & FI_ATOMIC == 0 {
+            FI_ORDER_SAS
+        } else {
+            FI_ORDER_SAS | atomic
+        }
     }
 
     /// Returns the wish, or what is supported where there is none or none is followed.
@@ -372,7 +384,7 @@ impl Support {
             "transmit capabilities",
         )?;
         subset(wish.op_flags, self.tx_op_flags, "transmit flags")?;
-        subset(wish.msg_order, FI_ORDER_SAS, "order of messages")?;
+        subset(wish.msg_order, self.order(self.caps), "order of messages")?;
         subset(wish.comp_order, 0, "order of completions")?;
         at_most(wish.inject_size, INJECT_SIZE, "length of injected messages")?;
         at_most(wish.size, QUEUE_SIZE, "transmit queue")?;
@@ -388,7 +400,7 @@ impl Support {
             "receive capabilities",
         )?;
         subset(wish.op_flags, RX_OP_FLAGS, "receive flags")?;
-        subset(wish.msg_order, FI_ORDER_SAS, "order of messages")?;
+        subset(wish.msg_order, self.order(self.caps), "order of messages")?;
         subset(wish.comp_order, 0, "order of completions")?;
         at_most(wish.size, QUEUE_SIZE, "receive queue")?;
         at_most(wish.iov_limit, IOV_LIMIT, "pieces of a message")
@@ -436,7 +448,8 @@ impl Support {
         entry.caps = if wish == 0 {
             self.caps
         } else {
-            let remote = if wish & FI_RMA == 0 { 0 } else { REMOTE_CAPS };
+            let rights = REMOTE_CAPS & !(FI_RMA | FI_ATOMIC);
+            let remote = if wish & (FI_RMA | FI_ATOMIC) == 0 { 0 } else { rights };
             wish | SECONDARY_CAPS & self.caps | FI_SEND | FI_RECV | remote
         };
         entry.addr_format = ADDR_FORMAT;
@@ -459,7 +472,7 @@ impl Support {
             let domain = hints.and_then(|hints| hints.domain_attr.as_ref());
             entry.domain_attr = self.domain_attributes(domain, board, entry.caps);
         }
-        entry.ep_attr = self.endpoint_attributes();
+        entry.ep_attr = self.endpoint_attributes(entry.caps);
         let fabric: *mut FiFabricAttr = block();
         // SAFETY: as for `info`.
         let attributes = unsafe { &mut *fabric };
@@ -476,11 +489,11 @@ impl Support {
         let attributes = unsafe { &mut *block };
         attributes.caps = TX_CAPS & caps;
         attributes.op_flags = self.echo(wish.map_or(0, |wish| wish.op_flags));
-        attributes.msg_order = FI_ORDER_SAS;
+        attributes.msg_order = self.order(caps);
         attributes.inject_size = self.or(wish.map_or(0, |wish| wish.inject_size), INJECT_SIZE);
         attributes.size = self.or(wish.map_or(0, |wish| wish.size), QUEUE_SIZE);
         attributes.iov_limit = self.or(wish.map_or(0, |wish| wish.iov_limit), IOV_LIMIT);
-        attributes.rma_iov_limit = usize::from(caps & FI_RMA != 0);
+        attributes.rma_iov_limit = usize::from(caps & (FI_RMA | FI_ATOMIC) != 0);
         attributes.tclass = wish.map_or(0, |wish| wish.tclass);
         block
     }
@@ -491,14 +504,14 @@ impl Support {
         let attributes = unsafe { &mut *block };
         attributes.caps = RX_CAPS & caps;
         attributes.op_flags = self.echo(wish.map_or(0, |wish| wish.op_flags));
-        attributes.msg_order = FI_ORDER_SAS;
+        attributes.msg_order = self.order(caps);
         attributes.total_buffered_recv = wish.map_or(0, |wish| wish.total_buffered_recv);
         attributes.size = self.or(wish.map_or(0, |wish| wish.size), QUEUE_SIZE);
         attributes.iov_limit = self.or(wish.map_or(0, |wish| wish.iov_limit), IOV_LIMIT);
         block
     }
 
-    fn endpoint_attributes(self) -> *mut FiEpAttr {
+    fn endpoint_attributes(self, caps: u64) -> *mut FiEpAttr {
         let block: *mut FiEpAttr = block();
         // SAFETY: as in `transmit_attributes`.
         let attributes = unsafe { &mut *block };
@@ -506,6 +519,11 @@ impl Support {
         attributes.protocol = PROTOCOL;
         attributes.protocol_version = PROTOCOL_VERSION;
         attributes.max_msg_size = self.message_len_max;
+        if caps & FI_ATOMIC != 0 {
+            attributes.max_order_raw_size = OPERAND_LEN_MAX;
+            attributes.max_order_war_size = OPERAND_LEN_MAX;
+            attributes.max_order_waw_size = OPERAND_LEN_MAX;
+        }
         // Every second bit is set from the highest one of the tag on, as libfabric describes a tag without fields.
         attributes.mem_tag_format = 0xaaaa_aaaa_aaaa_aaaa & self.tag_mask;
         attributes.tx_ctx_cnt = 1;
@@ -524,7 +542,7 @@ impl Support {
         attributes.data_progress = self.or(wish.map_or(0, |wish| wish.data_progress), FI_PROGRESS_MANUAL);
         attributes.resource_mgmt = FI_RM_ENABLED;
         attributes.av_type = self.echo(wish.map_or(0, |wish| wish.av_type));
-        if caps & FI_RMA != 0 {
+        if caps & (FI_RMA | FI_ATOMIC) != 0 {
             let is_old = wish.is_some_and(|wish| wish.mr_mode & FI_MR_BASIC != 0);
             attributes.mr_mode = if is_old { FI_MR_BASIC } else { MR_MODE };
         }

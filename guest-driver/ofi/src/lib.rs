@@ -5,7 +5,7 @@
 //! - `abi`: the structures and numbers of libfabric.
 //! - `info`: what the provider supports, and the checks of what a program asks for.
 //! - `object`, `fabric`, `domain`, `address_vector`, `completion_queue`, `counter`, `event_queue`, `memory_region`: the objects.
-//! - `regions`: the memory that others may access.
+//! - `regions`, `atomic`: the memory that others may access, and what atomic operations make of it.
 //! - `endpoint`: messages; it translates them to requests of `omx`.
 //!
 //! libfabric jumps into these functions from C with pointers that the program gives. Every object begins with the
@@ -14,6 +14,7 @@
 mod abi;
 mod address;
 mod address_vector;
+mod atomic;
 mod bound;
 mod completion_queue;
 mod counter;

@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     ptr,
-    sync::{Arc, Mutex, PoisonError, RwLock, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -54,6 +54,8 @@ pub(crate) struct Regions {
     table: RwLock<HashMap<u64, Arc<Region>>>,
     /// The endpoints that are open.
     endpoints: Mutex<Vec<Weak<dyn ServesRegions>>>,
+    /// Locked for an atomic operation: the endpoints of the domain make one after the other.
+    atomics: Mutex<()>,
 }
 
 impl Regions {
@@ -64,6 +66,11 @@ impl Regions {
             .unwrap_or_else(PoisonError::into_inner)
             .get(&key)
             .map(Arc::clone)
+    }
+
+    /// As long as the value lives, no other atomic operation is made on the regions.
+    pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
+        self.atomics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a region, and returns its key. `None`: the system gives no random numbers.

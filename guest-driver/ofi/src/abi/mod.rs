@@ -28,6 +28,7 @@ pub(crate) const FI_EINVAL: c_int = libc::EINVAL;
 pub(crate) const FI_ENOSYS: c_int = libc::ENOSYS;
 pub(crate) const FI_ENOMSG: c_int = libc::ENOMSG;
 pub(crate) const FI_ENODATA: c_int = libc::ENODATA;
+pub(crate) const FI_EOPNOTSUPP: c_int = libc::EOPNOTSUPP;
 pub(crate) const FI_EMSGSIZE: c_int = libc::EMSGSIZE;
 pub(crate) const FI_ENOPROTOOPT: c_int = libc::ENOPROTOOPT;
 pub(crate) const FI_ECONNRESET: c_int = libc::ECONNRESET;
@@ -46,6 +47,7 @@ pub(crate) const FI_ENOAV: c_int = 267;
 pub(crate) const FI_MSG: u64 = 1 << 1;
 pub(crate) const FI_RMA: u64 = 1 << 2;
 pub(crate) const FI_TAGGED: u64 = 1 << 3;
+pub(crate) const FI_ATOMIC: u64 = 1 << 4;
 pub(crate) const FI_READ: u64 = 1 << 8;
 pub(crate) const FI_WRITE: u64 = 1 << 9;
 pub(crate) const FI_RECV: u64 = 1 << 10;
@@ -81,7 +83,47 @@ pub(crate) const OFI_GETINFO_INTERNAL: u64 = 1 << 58;
 /// A flag of `getinfo`: node and service are the caller's own.
 pub(crate) const FI_GETINFO_SOURCE: u64 = 1 << 57;
 
+/// A flag of `query_atomic`; in other fields the bit means something else.
+pub(crate) const FI_FETCH_ATOMIC: u64 = 1 << 58;
+/// A flag of `query_atomic`; in other fields the bit means something else.
+pub(crate) const FI_COMPARE_ATOMIC: u64 = 1 << 59;
+
 pub(crate) const FI_ORDER_SAS: u64 = 1 << 8;
+pub(crate) const FI_ORDER_ATOMIC_RAR: u64 = 1 << 36;
+pub(crate) const FI_ORDER_ATOMIC_RAW: u64 = 1 << 37;
+pub(crate) const FI_ORDER_ATOMIC_WAR: u64 = 1 << 38;
+pub(crate) const FI_ORDER_ATOMIC_WAW: u64 = 1 << 39;
+
+pub(crate) const FI_INT8: c_int = 0;
+pub(crate) const FI_UINT8: c_int = 1;
+pub(crate) const FI_INT16: c_int = 2;
+pub(crate) const FI_UINT16: c_int = 3;
+pub(crate) const FI_INT32: c_int = 4;
+pub(crate) const FI_UINT32: c_int = 5;
+pub(crate) const FI_INT64: c_int = 6;
+pub(crate) const FI_UINT64: c_int = 7;
+pub(crate) const FI_FLOAT: c_int = 8;
+pub(crate) const FI_DOUBLE: c_int = 9;
+
+pub(crate) const FI_MIN: c_int = 0;
+pub(crate) const FI_MAX: c_int = 1;
+pub(crate) const FI_SUM: c_int = 2;
+pub(crate) const FI_PROD: c_int = 3;
+pub(crate) const FI_LOR: c_int = 4;
+pub(crate) const FI_LAND: c_int = 5;
+pub(crate) const FI_BOR: c_int = 6;
+pub(crate) const FI_BAND: c_int = 7;
+pub(crate) const FI_LXOR: c_int = 8;
+pub(crate) const FI_BXOR: c_int = 9;
+pub(crate) const FI_ATOMIC_READ: c_int = 10;
+pub(crate) const FI_ATOMIC_WRITE: c_int = 11;
+pub(crate) const FI_CSWAP: c_int = 12;
+pub(crate) const FI_CSWAP_NE: c_int = 13;
+pub(crate) const FI_CSWAP_LE: c_int = 14;
+pub(crate) const FI_CSWAP_LT: c_int = 15;
+pub(crate) const FI_CSWAP_GE: c_int = 16;
+pub(crate) const FI_CSWAP_GT: c_int = 17;
+pub(crate) const FI_MSWAP: c_int = 18;
 
 /// In old versions of the interface: the three that follow.
 pub(crate) const FI_MR_BASIC: c_int = 1 << 0;
@@ -306,7 +348,7 @@ pub(crate) struct DomainOps {
     pub(crate) poll_open: Stub,
     pub(crate) stx_ctx: Stub,
     pub(crate) srx_ctx: Stub,
-    pub(crate) query_atomic: Stub,
+    pub(crate) query_atomic: unsafe extern "C" fn(*mut FidDomain, c_int, c_int, *mut FiAtomicAttr, u64) -> c_int,
     pub(crate) query_collective: Stub,
     pub(crate) endpoint2: unsafe extern "C" fn(*mut FidDomain, *mut FiInfo, *mut *mut FidEp, u64, *mut c_void) -> c_int,
 }
@@ -498,7 +540,7 @@ pub(crate) struct FidEp {
     pub(crate) msg: *const MsgOps,
     pub(crate) rma: *const RmaOps,
     pub(crate) tagged: *const TaggedOps,
-    pub(crate) atomic: *const StubOps<13>,
+    pub(crate) atomic: *const AtomicOps,
     pub(crate) collective: *const c_void,
 }
 
@@ -526,20 +568,6 @@ pub(crate) struct CmOps {
     pub(crate) reject: Stub,
     pub(crate) shutdown: Stub,
     pub(crate) join: Stub,
-}
-
-/// A table of functions of which the provider implements none.
-#[repr(C)]
-pub(crate) struct StubOps<const N: usize> {
-    pub(crate) size: usize,
-    pub(crate) slots: [Stub; N],
-}
-
-impl<const N: usize> StubOps<N> {
-    pub(crate) const NEW: Self = Self {
-        size: size_of::<Self>(),
-        slots: [unsupported; N],
-    };
 }
 
 #[repr(C)]
@@ -625,6 +653,153 @@ pub(crate) struct RmaOps {
         *mut c_void,
     ) -> isize,
     pub(crate) injectdata: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, u64, FiAddr, u64, u64) -> isize,
+}
+
+#[repr(C)]
+pub(crate) struct FiIoc {
+    pub(crate) addr: *mut c_void,
+    pub(crate) count: usize,
+}
+
+#[repr(C)]
+pub(crate) struct FiRmaIoc {
+    pub(crate) addr: u64,
+    pub(crate) count: usize,
+    pub(crate) key: u64,
+}
+
+#[repr(C)]
+pub(crate) struct FiAtomicAttr {
+    pub(crate) count: usize,
+    pub(crate) size: usize,
+}
+
+#[repr(C)]
+pub(crate) struct FiMsgAtomic {
+    pub(crate) msg_iov: *const FiIoc,
+    pub(crate) desc: *mut *mut c_void,
+    pub(crate) iov_count: usize,
+    pub(crate) addr: FiAddr,
+    pub(crate) rma_iov: *const FiRmaIoc,
+    pub(crate) rma_iov_count: usize,
+    pub(crate) datatype: c_int,
+    pub(crate) op: c_int,
+    pub(crate) context: *mut c_void,
+    pub(crate) data: u64,
+}
+
+/// What a registration of memory gives: nothing here.
+type Desc = *mut c_void;
+type Descs = *mut *mut c_void;
+
+#[repr(C)]
+pub(crate) struct AtomicOps {
+    pub(crate) size: usize,
+    pub(crate) write: unsafe extern "C" fn(
+        *mut FidEp,
+        *const c_void,
+        usize,
+        Desc,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub(crate) writev: unsafe extern "C" fn(
+        *mut FidEp,
+        *const FiIoc,
+        Descs,
+        usize,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub(crate) writemsg: unsafe extern "C" fn(*mut FidEp, *const FiMsgAtomic, u64) -> isize,
+    pub(crate) inject: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, FiAddr, u64, u64, c_int, c_int) -> isize,
+    pub(crate) readwrite: unsafe extern "C" fn(
+        *mut FidEp,
+        *const c_void,
+        usize,
+        Desc,
+        *mut c_void,
+        Desc,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub(crate) readwritev: unsafe extern "C" fn(
+        *mut FidEp,
+        *const FiIoc,
+        Descs,
+        usize,
+        *mut FiIoc,
+        Descs,
+        usize,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub(crate) readwritemsg:
+        unsafe extern "C" fn(*mut FidEp, *const FiMsgAtomic, *mut FiIoc, Descs, usize, u64) -> isize,
+    pub(crate) compwrite: unsafe extern "C" fn(
+        *mut FidEp,
+        *const c_void,
+        usize,
+        Desc,
+        *const c_void,
+        Desc,
+        *mut c_void,
+        Desc,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub(crate) compwritev: unsafe extern "C" fn(
+        *mut FidEp,
+        *const FiIoc,
+        Descs,
+        usize,
+        *const FiIoc,
+        Descs,
+        usize,
+        *mut FiIoc,
+        Descs,
+        usize,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub(crate) compwritemsg: unsafe extern "C" fn(
+        *mut FidEp,
+        *const FiMsgAtomic,
+        *const FiIoc,
+        Descs,
+        usize,
+        *mut FiIoc,
+        Descs,
+        usize,
+        u64,
+    ) -> isize,
+    pub(crate) writevalid: unsafe extern "C" fn(*mut FidEp, c_int, c_int, *mut usize) -> c_int,
+    pub(crate) readwritevalid: unsafe extern "C" fn(*mut FidEp, c_int, c_int, *mut usize) -> c_int,
+    pub(crate) compwritevalid: unsafe extern "C" fn(*mut FidEp, c_int, c_int, *mut usize) -> c_int,
 }
 
 #[repr(C)]

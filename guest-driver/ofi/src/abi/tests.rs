@@ -426,7 +426,41 @@ fn layouts() -> Vec<(String, usize)> {
         writedata = "writedata",
         injectdata = "injectdata"
     );
-    list.push(("sizeof(struct fi_ops_atomic)".to_owned(), size_of::<StubOps<13>>()));
+    layout!(FiIoc, "fi_ioc", addr = "addr", count = "count");
+    layout!(FiRmaIoc, "fi_rma_ioc", addr = "addr", count = "count", key = "key");
+    layout!(FiAtomicAttr, "fi_atomic_attr", count = "count", size = "size");
+    layout!(
+        FiMsgAtomic,
+        "fi_msg_atomic",
+        msg_iov = "msg_iov",
+        desc = "desc",
+        iov_count = "iov_count",
+        addr = "addr",
+        rma_iov = "rma_iov",
+        rma_iov_count = "rma_iov_count",
+        datatype = "datatype",
+        op = "op",
+        context = "context",
+        data = "data"
+    );
+    layout!(
+        AtomicOps,
+        "fi_ops_atomic",
+        size = "size",
+        write = "write",
+        writev = "writev",
+        writemsg = "writemsg",
+        inject = "inject",
+        readwrite = "readwrite",
+        readwritev = "readwritev",
+        readwritemsg = "readwritemsg",
+        compwrite = "compwrite",
+        compwritev = "compwritev",
+        compwritemsg = "compwritemsg",
+        writevalid = "writevalid",
+        readwritevalid = "readwritevalid",
+        compwritevalid = "compwritevalid"
+    );
     list
 }
 
@@ -448,6 +482,7 @@ fn numbers() -> Vec<(&'static str, u64)> {
         FI_ENOSYS,
         FI_ENOMSG,
         FI_ENODATA,
+        FI_EOPNOTSUPP,
         FI_EMSGSIZE,
         FI_ENOPROTOOPT,
         FI_ECONNRESET,
@@ -490,6 +525,42 @@ fn numbers() -> Vec<(&'static str, u64)> {
         FI_DIRECTED_RECV,
         FI_SELECTIVE_COMPLETION,
         FI_ORDER_SAS,
+        FI_ATOMIC,
+        FI_FETCH_ATOMIC,
+        FI_COMPARE_ATOMIC,
+        FI_ORDER_ATOMIC_RAR,
+        FI_ORDER_ATOMIC_RAW,
+        FI_ORDER_ATOMIC_WAR,
+        FI_ORDER_ATOMIC_WAW,
+        FI_INT8,
+        FI_UINT8,
+        FI_INT16,
+        FI_UINT16,
+        FI_INT32,
+        FI_UINT32,
+        FI_INT64,
+        FI_UINT64,
+        FI_FLOAT,
+        FI_DOUBLE,
+        FI_MIN,
+        FI_MAX,
+        FI_SUM,
+        FI_PROD,
+        FI_LOR,
+        FI_LAND,
+        FI_BOR,
+        FI_BAND,
+        FI_LXOR,
+        FI_BXOR,
+        FI_ATOMIC_READ,
+        FI_ATOMIC_WRITE,
+        FI_CSWAP,
+        FI_CSWAP_NE,
+        FI_CSWAP_LE,
+        FI_CSWAP_LT,
+        FI_CSWAP_GE,
+        FI_CSWAP_GT,
+        FI_MSWAP,
         FI_MR_BASIC,
         FI_MR_VIRT_ADDR,
         FI_MR_ALLOCATED,

@@ -1,6 +1,7 @@
 //! The endpoint as C sees it: it is opened, bound, enabled and closed here. Its messages and accesses to remote memory are in `state`, the
-//! functions by which programs ask for them in `tagged`, `message` and `remote`.
+//! functions by which programs ask for them in `tagged`, `message`, `remote` and `atomic`.
 
+mod atomic;
 mod message;
 mod remote;
 mod state;
@@ -12,6 +13,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+pub(crate) use self::atomic::query;
 use self::state::State;
 use crate::{
     abi::*,
@@ -62,8 +64,6 @@ static CM_OPS: CmOps = CmOps {
     join: unsupported,
 };
 
-static ATOMIC_OPS: StubOps<13> = StubOps::NEW;
-
 /// # Safety
 /// `ep` is valid, as libfabric promises.
 unsafe fn state<'a>(ep: *mut FidEp) -> &'a Arc<State> {
@@ -111,7 +111,7 @@ pub(crate) unsafe extern "C" fn open(
             msg: &raw const message::OPS,
             rma: &raw const remote::OPS,
             tagged: &raw const tagged::OPS,
-            atomic: &raw const ATOMIC_OPS,
+            atomic: &raw const atomic::OPS,
             collective: ptr::null(),
         },
         state,

@@ -59,7 +59,7 @@ unsafe extern "C" fn readmsg(ep: *mut FidEp, message: *const FiMsgRma, flags: u6
         let pieces = list(message.msg_iov, message.iov_count);
         state(ep).access(RemoteAccess {
             flags: Some(flags),
-            len: Some(place.len),
+            other_len: Some(place.len),
             ..RemoteAccess::read(pieces, message.addr, (place.addr, place.key), message.context)
         })
     }
@@ -106,7 +106,7 @@ unsafe extern "C" fn writemsg(ep: *mut FidEp, message: *const FiMsgRma, flags: u
         state(ep).access(RemoteAccess {
             data: (flags & FI_REMOTE_CQ_DATA != 0).then_some(message.data),
             flags: Some(flags),
-            len: Some(place.len),
+            other_len: Some(place.len),
             ..RemoteAccess::write(pieces, message.addr, (place.addr, place.key), message.context)
         })
     }

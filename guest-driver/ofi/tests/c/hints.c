@@ -32,6 +32,9 @@ static void wishes(void) {
     WISH(false, (wanted->caps |= FI_RMA, wanted->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED));
     WISH(true, (wanted->caps |= FI_RMA, wanted->domain_attr->mr_mode = mr_mode));
     WISH(true, (wanted->caps |= FI_RMA | FI_READ | FI_REMOTE_WRITE, wanted->domain_attr->mr_mode = mr_mode | FI_MR_LOCAL));
+    WISH(true, (wanted->caps |= FI_ATOMIC, wanted->domain_attr->mr_mode = mr_mode));
+    WISH(true, (wanted->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_ATOMIC_WAW, wanted->domain_attr->mr_mode = mr_mode));
+    WISH(false, wanted->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_ATOMIC_WAW);
     WISH(true, (wanted->tx_attr->rma_iov_limit = 1, wanted->domain_attr->mr_mode = mr_mode));
     WISH(false, (wanted->tx_attr->rma_iov_limit = 2, wanted->domain_attr->mr_mode = mr_mode));
     WISH(false, wanted->caps |= FI_ATOMIC);

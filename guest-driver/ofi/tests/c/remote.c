@@ -6,6 +6,7 @@
 
 #include "end.h"
 
+#include <rdma/fi_atomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -329,6 +330,121 @@ static void closed_while_written(struct end *end) {
     free(bytes);
 }
 
+static void atomic_over(struct end *end, void *context, uint64_t flags) {
+    struct fi_cq_tagged_entry entry = next(end, end->tx);
+    CHECK(entry.op_context == context && (entry.flags & (FI_ATOMIC | FI_READ | FI_WRITE)) == (FI_ATOMIC | flags), "flags %lx", entry.flags);
+}
+
+/* Every function of atomic operations, with pieces; the old values are those that were there. */
+static void atomic_functions(struct end *end) {
+    uint64_t memory[64];
+    for (uint64_t i = 0; i < COUNT(memory); i++)
+        memory[i] = 1000 + i;
+    struct place other;
+    struct fid_mr *mr = region(end, memory, sizeof memory, FI_REMOTE_READ | FI_REMOTE_WRITE, &other);
+    if (end->rank == 0) {
+        uint64_t by[4] = {1, 2, 3, 4}, old[4] = {0}, compared[4] = {1011, 0, 1018, 0};
+        struct fi_ioc in[2] = {{&by[0], 1}, {&by[1], 3}}, out[2] = {{&old[0], 3}, {&old[3], 1}}, compare[1] = {{compared, 4}};
+        char context;
+        fi_addr_t to = end->peer;
+        uint64_t at = other.address, key = other.key;
+        struct fi_rma_ioc place = {.addr = at, .count = 4, .key = key};
+        struct fi_msg_atomic message = {.msg_iov = in, .iov_count = 2, .addr = to, .rma_iov = &place, .rma_iov_count = 1, .datatype = FI_UINT64, .op = FI_SUM, .context = &context};
+        FI(fi_atomic(end->ep, by, 4, NULL, to, at, key, FI_UINT64, FI_SUM, &context));
+        by[0] = 1; /* The operands are copied. */
+        atomic_over(end, &context, FI_WRITE);
+        FI(fi_atomicv(end->ep, in, NULL, 2, to, at, key, FI_UINT64, FI_SUM, &context));
+        atomic_over(end, &context, FI_WRITE);
+        FI(fi_atomicmsg(end->ep, &message, FI_COMPLETION | FI_INJECT));
+        atomic_over(end, &context, FI_WRITE);
+        FI(fi_inject_atomic(end->ep, by, 4, to, at, key, FI_UINT64, FI_SUM));
+        nothing(end, end->tx);
+        FI(fi_fetch_atomic(end->ep, by, 4, NULL, old, NULL, to, at, key, FI_UINT64, FI_SUM, &context));
+        atomic_over(end, &context, FI_READ);
+        for (uint64_t i = 0; i < 4; i++)
+            CHECK(old[i] == 1000 + i + 4 * (i + 1), "old value %lu", old[i]);
+        FI(fi_fetch_atomicv(end->ep, in, NULL, 2, out, NULL, 2, to, at, key, FI_UINT64, FI_SUM, &context));
+        atomic_over(end, &context, FI_READ);
+        FI(fi_fetch_atomicmsg(end->ep, &message, out, NULL, 2, FI_COMPLETION));
+        atomic_over(end, &context, FI_READ);
+        for (uint64_t i = 0; i < 4; i++)
+            CHECK(old[i] == 1000 + i + 6 * (i + 1), "old value %lu", old[i]);
+        /* Values with index 0 and 2 are 1007 and 1023, 1 and 3 others. */
+        FI(fi_fetch_atomic(end->ep, NULL, 4, NULL, old, NULL, to, at, key, FI_UINT64, FI_ATOMIC_READ, &context));
+        atomic_over(end, &context, FI_READ);
+        CHECK(old[0] == 1007 && old[1] == 1015 && old[2] == 1023 && old[3] == 1031, "%lu %lu %lu %lu", old[0], old[1], old[2], old[3]);
+        compared[0] = 1007;
+        compared[2] = 1023;
+        FI(fi_compare_atomic(end->ep, by, 4, NULL, compared, NULL, old, NULL, to, at, key, FI_UINT64, FI_CSWAP, &context));
+        atomic_over(end, &context, FI_READ);
+        CHECK(old[0] == 1007 && old[3] == 1031, "old values");
+        FI(fi_compare_atomicv(end->ep, in, NULL, 2, compare, NULL, 1, out, NULL, 2, to, at, key, FI_UINT64, FI_CSWAP, &context));
+        atomic_over(end, &context, FI_READ);
+        message.op = FI_CSWAP_NE;
+        FI(fi_compare_atomicmsg(end->ep, &message, compare, NULL, 1, out, NULL, 2, FI_COMPLETION));
+        atomic_over(end, &context, FI_READ);
+        CHECK(old[0] == 1 && old[1] == 1015 && old[2] == 3 && old[3] == 1031, "%lu %lu %lu %lu", old[0], old[1], old[2], old[3]);
+        size_t count = 0;
+        FI(fi_atomicvalid(end->ep, FI_UINT64, FI_SUM, &count));
+        CHECK(count >= 4, "%zu values at once", count);
+        struct fi_atomic_attr attr;
+        FI(fi_query_atomic(end->domain, FI_DOUBLE, FI_MAX, &attr, FI_FETCH_ATOMIC));
+        CHECK(attr.count == count && attr.size == 8, "%zu values of %zu bytes", attr.count, attr.size);
+        CHECK(fi_query_atomic(end->domain, FI_DOUBLE, FI_BOR, &attr, 0) == -FI_EOPNOTSUPP, "bits of a number");
+        CHECK(fi_query_atomic(end->domain, FI_UINT64, FI_SUM, &attr, FI_COMPARE_ATOMIC) == -FI_EOPNOTSUPP, "a sum compares nothing");
+        CHECK(fi_atomic(end->ep, by, 1, NULL, to, at, key, FI_LONG_DOUBLE, FI_SUM, &context) == -FI_EOPNOTSUPP, "a type that is not offered");
+        CHECK(fi_atomic(end->ep, memory, count + 1, NULL, to, at, key, FI_UINT64, FI_SUM, &context) == -FI_EMSGSIZE, "too many values");
+        place.count = 3;
+        CHECK(fi_atomicmsg(end->ep, &message, 0) == -FI_EOPNOTSUPP, "a swap without old values");
+        message.op = FI_SUM;
+        CHECK(fi_atomicmsg(end->ep, &message, 0) == -FI_EINVAL, "other numbers of values");
+        FI(fi_atomic(end->ep, by, 1, NULL, to, at + sizeof memory - 4, key, FI_UINT64, FI_SUM, &context));
+        failed(end, &context);
+    }
+    step(end);
+    if (end->rank == 1) {
+        CHECK(memory[0] == 1 && memory[1] == 2 && memory[2] == 3 && memory[3] == 4, "%lu %lu %lu %lu", memory[0], memory[1], memory[2], memory[3]);
+        for (uint64_t i = 4; i < COUNT(memory); i++)
+            CHECK(memory[i] == 1000 + i, "a value beside");
+    }
+    FI(fi_close(&mr->fid));
+}
+
+/* Both processes count at the same places, without one lost or told twice, in the order of their calls. */
+static void counted_together(struct end *end) {
+    enum { COUNTS = 2000 };
+    uint64_t counter[2] = {0};
+    struct place other;
+    struct fid_mr *mr = region(end, counter, sizeof counter, FI_REMOTE_READ | FI_REMOTE_WRITE, &other);
+    /* Both count at process 0. */
+    struct place at = end->rank == 0 ? (struct place){(uintptr_t) counter, fi_mr_key(mr)} : other;
+    fi_addr_t to = end->rank == 0 ? end->own : end->peer;
+    static uint64_t old[COUNTS];
+    uint64_t one = 1, own = 0;
+    for (int i = 0; i < COUNTS; i++) {
+        FI(fi_fetch_atomic(end->ep, &one, 1, NULL, &old[i], NULL, to, at.address, at.key, FI_UINT64, FI_SUM, NULL));
+        if (i % 7 == 0) {
+            FI(fi_inject_atomic(end->ep, &one, 1, to, at.address + 8, at.key, FI_UINT64, FI_SUM));
+            own++;
+        }
+    }
+    for (int i = 0; i < COUNTS; i++)
+        next(end, end->tx);
+    for (int i = 1; i < COUNTS; i++)
+        CHECK(old[i] > old[i - 1] && old[i] < 2 * COUNTS, "%lu after %lu", old[i], old[i - 1]);
+    step(end);
+    if (end->rank == 0) {
+        double until = now_s() + LIMIT_S;
+        while (*(volatile uint64_t *) &counter[1] != 2 * own) {
+            progress(end);
+            CHECK(now_s() < until, "%lu of %lu", counter[1], 2 * own);
+        }
+        CHECK(counter[0] == 2 * COUNTS, "%lu counts", counter[0]);
+    }
+    step(end);
+    FI(fi_close(&mr->fid));
+}
+
 static const struct {
     const char *name;
     void (*run)(struct end *end);
@@ -340,6 +456,8 @@ static const struct {
     {"many_at_once", many_at_once},
     {"counted_and_own", counted_and_own},
     {"closed_while_written", closed_while_written},
+    {"atomic_functions", atomic_functions},
+    {"counted_together", counted_together},
 };
 
 int main(int count, char **arguments) {
@@ -357,7 +475,7 @@ int main(int count, char **arguments) {
             continue;
         if (rank == 0)
             fprintf(stderr, "%s\n", CASES[i].name);
-        open_end(&end, other, rank, (struct wishes){.caps = FI_RMA});
+        open_end(&end, other, rank, (struct wishes){.caps = FI_RMA | FI_ATOMIC});
         step(&end);
         CASES[i].run(&end);
         close_end(&end);

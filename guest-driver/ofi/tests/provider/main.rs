@@ -207,7 +207,8 @@ fn m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it() {
                 "prov_name: mx".to_owned(),
                 format!("name: {}", veth.b),
                 "type: FI_EP_RDM".to_owned(),
-                "msg_order: [ FI_ORDER_SAS ]".to_owned(),
+                "msg_order: [ FI_ORDER_SAS, FI_ORDER_ATOMIC_RAR, FI_ORDER_ATOMIC_RAW, FI_ORDER_ATOMIC_WAR, FI_ORDER_ATOMIC_WAW ]"
+                    .to_owned(),
             ] {
                 assert!(one.contains(&line), "{line}\n{one}");
             }
@@ -230,13 +231,13 @@ fn m_om9_fi_info_shows_one_entry_and_no_utility_provider_over_it() {
             let none = refused(&["-p", "mx"], ("OMX_IFACES", "nosuch0"));
             let sentence = "mx: nothing to provide: there is no board nosuch0";
             assert_eq!(none.matches(sentence).count(), 1, "{none}");
-            let wish = refused(&["-c", "FI_ATOMIC"], ("FI_PROVIDER", "mx"));
+            let wish = refused(&["-c", "FI_COLLECTIVE"], ("FI_PROVIDER", "mx"));
             assert_eq!(
                 wish.matches("mx: nothing to provide: capabilities").count(),
                 1,
                 "{wish}"
             );
-            let others = refused(&["-c", "FI_ATOMIC", "-p", "mx"], ("OMX_IFACES", &veth.a));
+            let others = refused(&["-c", "FI_COLLECTIVE", "-p", "mx"], ("OMX_IFACES", &veth.a));
             assert!(!others.contains("nothing to provide"), "{others}");
         },
     );
@@ -380,6 +381,43 @@ fn m_om9_open_mpi_of_debian_runs_unmodified_over_the_wire_and_inside_the_host() 
                 assert_eq!(lines.lines().count(), 2, "one line of each rank\n{lines}");
                 assert!(!lines.contains("sent_messages=0 "), "{lines}");
             }
+        },
+    );
+}
+
+#[test]
+fn m_om9_open_mpi_reaches_windows_by_reads_writes_and_atomic_operations() {
+    with_cable(
+        "m_om9_open_mpi_reaches_windows_by_reads_writes_and_atomic_operations",
+        1500,
+        |kit, veth| {
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/mpi-workloads");
+            succeeds(Command::new(script).arg("mpicc").arg(kit.0.path()));
+            let mut mpirun = kit.command("mpirun");
+            mpirun.args(["--allow-run-as-root", "--oversubscribe"]);
+            for (name, value) in [
+                ("pml", "cm"),
+                ("mtl", "ofi"),
+                ("mtl_ofi_provider_include", "mx"),
+                ("osc", "rdma"),
+                ("btl", "self,ofi"),
+                ("btl_ofi_provider_include", "mx"),
+                ("opal_common_ofi_provider_include", "mx"),
+                ("mpi_yield_when_idle", "1"),
+            ] {
+                mpirun.args(["--mca", name, value]);
+            }
+            for (at, interface) in [&veth.a, &veth.b].iter().enumerate() {
+                if at > 0 {
+                    mpirun.arg(":");
+                }
+                mpirun
+                    .args(["-np", "1", "-x", &format!("OMX_IFACES={interface}")])
+                    .arg(kit.at("conformance"))
+                    .args(["--only", "put_fence,get_large,put_get_lock_large,accumulate_lock,fetch_and_op,compare_and_swap,lock_all,pscw"]);
+            }
+            let said = succeeds(&mut mpirun);
+            assert!(said.contains("8 passed, 0 failed, 0 skipped"), "{said}");
         },
     );
 }

@@ -9,7 +9,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use omx::{Address, Error, MessageFilter, SendUntil, Status, StatusCode};
+use omx::{Address, Error, MessageFilter, Segment, SendUntil, Status, StatusCode};
 
 use super::{
     Guarded, State,
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     abi::*,
+    atomic::{Atomic, OPERAND_LEN_MAX},
     completion_queue::Failure,
     info::{INJECT_SIZE, IOV_LIMIT, MESSAGE_LEN_MAX},
 };
@@ -49,6 +50,7 @@ const ACCESS_FLAGS: u64 = FI_COMPLETION
     | FI_REMOTE_CQ_DATA
     | FI_MORE
     | FI_RMA
+    | FI_ATOMIC
     | FI_READ
     | FI_WRITE;
 
@@ -57,6 +59,27 @@ const ACCESS_FLAGS: u64 = FI_COMPLETION
 pub(in crate::endpoint) enum Action {
     Read,
     Write,
+    Atomic(Atomic),
+}
+
+impl Action {
+    /// Whether the answer has what was in the memory.
+    pub(super) const fn fetches(self) -> bool {
+        match self {
+            Self::Read => true,
+            Self::Write => false,
+            Self::Atomic(atomic) => atomic.fetches,
+        }
+    }
+
+    /// Returns the bytes behind a request for memory of this length.
+    fn data_len(self, len: u64, data_follow: bool) -> u64 {
+        match self {
+            Self::Write if !data_follow => len,
+            Self::Read | Self::Write => 0,
+            Self::Atomic(atomic) => len * (u64::from(atomic.has_operand()) + u64::from(atomic.compares())),
+        }
+    }
 }
 
 /// What a request says, in words of eight bytes, little endian.
@@ -80,6 +103,7 @@ impl Header {
             (Action::Read, _) => 0,
             (Action::Write, false) => 1,
             (Action::Write, true) => 2,
+            (Action::Atomic(atomic), _) => 3 | atomic.to_bits() << 8,
         };
         let mut bytes = [0; HEADER_LEN];
         bytes[..PREFIX_LEN].copy_from_slice(&self.prefix.0);
@@ -102,14 +126,14 @@ impl Header {
             0 => (Action::Read, false),
             1 => (Action::Write, false),
             2 => (Action::Write, true),
+            atomic if atomic & 0xff == 3 => (Action::Atomic(Atomic::from_bits(atomic >> 8)?), false),
             _ => return None,
         };
-        let data_len = if (action, data_follow) == (Action::Write, false) {
-            len
-        } else {
-            0
+        let is_whole = match action {
+            Action::Atomic(atomic) => len <= OPERAND_LEN_MAX as u64 && len.is_multiple_of(atomic.size() as u64),
+            Action::Read | Action::Write => len <= MESSAGE_LEN_MAX as u64,
         };
-        let fits = len <= MESSAGE_LEN_MAX as u64 && number < NUMBERS && data.len() as u64 == data_len;
+        let fits = is_whole && number < NUMBERS && data.len() as u64 == action.data_len(len, data_follow);
         let header = Self {
             prefix: Prefix(prefix.to_le_bytes()),
             action,
@@ -134,11 +158,13 @@ pub(in crate::endpoint) struct RemoteAccess<'a> {
     pub(in crate::endpoint) key: u64,
     pub(in crate::endpoint) context: *mut c_void,
     pub(in crate::endpoint) is_injected: bool,
+    /// The operands of an atomic operation, and what they are compared with: they are copied.
+    pub(in crate::endpoint) operands: [&'a [libc::iovec]; 2],
     pub(in crate::endpoint) data: Option<u64>,
     /// `None`: the call is given no flags, those of the endpoint count.
     pub(in crate::endpoint) flags: Option<u64>,
     /// The length of the other memory, where the call gives one.
-    pub(in crate::endpoint) len: Option<usize>,
+    pub(in crate::endpoint) other_len: Option<usize>,
 }
 
 impl<'a> RemoteAccess<'a> {
@@ -157,9 +183,10 @@ impl<'a> RemoteAccess<'a> {
             key,
             context,
             is_injected: false,
+            operands: [&[], &[]],
             data: None,
             flags: None,
-            len: None,
+            other_len: None,
         }
     }
 
@@ -173,6 +200,53 @@ impl<'a> RemoteAccess<'a> {
         Self {
             action: Action::Write,
             ..Self::read(pieces, to, place, context)
+        }
+    }
+
+    /// Makes an atomic operation on the memory at an address. The old values go to the pieces.
+    pub(in crate::endpoint) const fn atomic(
+        atomic: Atomic,
+        operands: [&'a [libc::iovec]; 2],
+        results: &'a [libc::iovec],
+        (to, place): (FiAddr, (u64, u64)),
+        context: *mut c_void,
+    ) -> Self {
+        Self {
+            action: Action::Atomic(atomic),
+            operands,
+            ..Self::read(results, to, place, context)
+        }
+    }
+
+    /// Returns the bytes of the other memory.
+    fn len(&self) -> usize {
+        let pieces = match self.action {
+            Action::Atomic(atomic) if !atomic.fetches => self.operands[0],
+            _ => self.pieces,
+        };
+        pieces
+            .iter()
+            .fold(0_usize, |sum, piece| sum.saturating_add(piece.iov_len))
+    }
+
+    /// Whether there is an operand for each value, and something to compare, as the operation wants them.
+    fn has_operands(&self, atomic: Atomic, len: usize) -> bool {
+        let [operands, compared] = self
+            .operands
+            .map(|pieces| pieces.iter().map(|piece| piece.iov_len).sum::<usize>());
+        let expected = |is_wanted: bool| if is_wanted { len } else { 0 };
+        len.is_multiple_of(atomic.size())
+            && operands == expected(atomic.has_operand())
+            && compared == expected(atomic.compares())
+    }
+
+    /// Returns the flags of the completion.
+    const fn flags(&self) -> u64 {
+        match self.action {
+            Action::Read => FI_RMA | FI_READ,
+            Action::Write => FI_RMA | FI_WRITE,
+            Action::Atomic(atomic) if atomic.fetches => FI_ATOMIC | FI_READ,
+            Action::Atomic(_) => FI_ATOMIC | FI_WRITE,
         }
     }
 
@@ -208,16 +282,26 @@ impl State {
         if flags & !ACCESS_FLAGS != 0 {
             return -FI_EBADFLAGS as isize;
         }
-        let len = access
-            .pieces
-            .iter()
-            .fold(0_usize, |sum, piece| sum.saturating_add(piece.iov_len));
-        if access.pieces.len() > IOV_LIMIT || access.len.is_some_and(|other| other != len) {
+        let len = access.len();
+        let pieces_max = access.operands.iter().map(|pieces| pieces.len()).max();
+        if access.pieces.len().max(pieces_max.unwrap_or(0)) > IOV_LIMIT
+            || access.other_len.is_some_and(|other| other != len)
+        {
             return -FI_EINVAL as isize;
         }
         let copies = access.action == Action::Write && (access.is_injected || flags & FI_INJECT != 0);
-        if len > MESSAGE_LEN_MAX || (copies && len > INJECT_SIZE) {
+        let len_max = match access.action {
+            Action::Atomic(_) => OPERAND_LEN_MAX,
+            Action::Read | Action::Write if copies => INJECT_SIZE,
+            Action::Read | Action::Write => MESSAGE_LEN_MAX,
+        };
+        if len > len_max {
             return -FI_EMSGSIZE as isize;
+        }
+        if let Action::Atomic(atomic) = access.action
+            && !access.has_operands(atomic, len)
+        {
+            return -FI_EINVAL as isize;
         }
         let mut guarded = self.lock();
         // SAFETY: the caller's promise.
@@ -250,11 +334,7 @@ impl State {
         };
         let sent = Sent {
             context: access.context,
-            flags: FI_RMA
-                | match access.action {
-                    Action::Read => FI_READ,
-                    Action::Write => FI_WRITE,
-                },
+            flags: access.flags(),
             is_visible: !access.is_injected && (!binding.is_selective || flags & FI_COMPLETION != 0),
         };
         guarded.service.accesses = (guarded.service.accesses + 1) % NUMBERS;
@@ -270,9 +350,14 @@ impl State {
         let (number, operation) = guarded.operation_of_send(&sent);
         operation.kind = Kind::Access(header);
         operation.pieces.extend(access.pieces.iter().map(segment));
-        if copies {
-            // SAFETY: the caller's promise: the pieces can be read now.
-            unsafe { operation.keep() };
+        // SAFETY: the caller's promise: the pieces and the operands can be read now.
+        unsafe {
+            if copies {
+                operation.keep();
+            }
+            for pieces in access.operands {
+                operation.add_copy(pieces);
+            }
         }
         let posting = Posting {
             number,
@@ -297,22 +382,21 @@ impl State {
             match_mask: u64::MAX,
             source: Some(to.source_key()),
         };
-        let room = if header.action == Action::Read {
-            with_data
-        } else {
-            alone
-        };
+        let room = if header.action.fetches() { with_data } else { alone };
         // SAFETY: the memory is the operation's own, which stays until all its requests are over, or the program's, as it promises
         // with every access.
         let answer = unsafe { self.omx.irecv_filtered(room, filter, number as u64) }.map_err(posting_error)?;
         let mut request = list;
         request[0] = operation.header_memory();
-        let has_data = header.action == Action::Write && !header.data_follow;
-        let request = if has_data {
-            &request[..=pieces.len()]
-        } else {
-            &request[..1]
+        let count = match header.action {
+            Action::Write if !header.data_follow => pieces.len(),
+            Action::Read | Action::Write => 0,
+            Action::Atomic(_) => {
+                request[1] = Segment::of(&operation.copy);
+                1
+            }
         };
+        let request = &request[..=count];
         let context = number as u64 | CARRIES;
         // SAFETY: as above.
         let sent = unsafe { self.omx.isend_until(request, to, REQUEST, context, SendUntil::Buffered) };
@@ -373,7 +457,7 @@ impl State {
     /// Takes the answer to an access.
     pub(super) fn answered(&self, guarded: &mut Guarded, number: usize, header: &Header, status: &Status) {
         let expected = PREFIX_LEN
-            + if header.action == Action::Read {
+            + if header.action.fetches() {
                 header.len as usize
             } else {
                 0
@@ -408,9 +492,10 @@ impl State {
         let (sent, err) = (operation.sent(), operation.remote.err);
         guarded.release(number);
         if err.is_none() {
-            match header.action {
-                Action::Read => guarded.statistics.received(header.len as usize),
-                Action::Write => guarded.statistics.sent(header.len as usize),
+            if header.action.fetches() {
+                guarded.statistics.received(header.len as usize);
+            } else {
+                guarded.statistics.sent(header.len as usize);
             }
         }
         let failure = err.map(|err| Failure { err, overflow_len: 0 });
@@ -469,7 +554,7 @@ mod tests {
             (Vec::new(), "nothing"),
             (good[..HEADER_LEN - 1].to_vec(), "a part of it"),
             (good.to_vec(), "without its data"),
-            (with(8, 3), "another action"),
+            (with(8, 4), "another action"),
             (with(9, 1), "another action"),
             (with(32, 5), "less data than it says"),
             (with(8, 0), "data of a read"),

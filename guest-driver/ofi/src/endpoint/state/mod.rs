@@ -175,7 +175,7 @@ impl State {
             omx,
             is_directed: caps & FI_DIRECTED_RECV != 0,
             tells_source: caps & FI_SOURCE != 0,
-            has_remote_access: caps & FI_RMA != 0 && domain.has_regions(),
+            has_remote_access: caps & (FI_RMA | FI_ATOMIC) != 0 && domain.has_regions(),
             regions: Arc::clone(domain.regions()),
             enabled: AtomicBool::new(false),
             transmit_flags: AtomicU64::new(flags.0),

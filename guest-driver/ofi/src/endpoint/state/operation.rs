@@ -215,6 +215,18 @@ impl Operation {
         unsafe { ptr::copy_nonoverlapping(small.as_ptr(), self.scratch.cast(), small.len().min(SMALL_LEN_MAX)) };
     }
 
+    /// Copies further bytes behind those that are copied.
+    ///
+    /// # Safety
+    /// The pieces can be read.
+    pub(super) unsafe fn add_copy(&mut self, pieces: &[libc::iovec]) {
+        for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(piece.iov_base.cast_const().cast::<u8>(), piece.iov_len) };
+            self.copy.extend_from_slice(bytes);
+        }
+    }
+
     /// Copies the program's bytes, which become the operation's pieces.
     ///
     /// # Safety

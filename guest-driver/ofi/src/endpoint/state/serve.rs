@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     abi::*,
+    atomic::Atomic,
     completion_queue::Completion,
     log::{Level, log},
     regions::{Region, ServesRegions},
@@ -110,6 +111,10 @@ impl State {
         let right = match header.action {
             Action::Read => FI_REMOTE_READ,
             Action::Write => FI_REMOTE_WRITE,
+            Action::Atomic(atomic) => {
+                let reads = if atomic.fetches { FI_REMOTE_READ } else { 0 };
+                reads | if atomic.has_operand() { FI_REMOTE_WRITE } else { 0 }
+            }
         };
         let region = self.regions.get(header.key);
         let found = region.and_then(|region| Some((region.memory(header.address, header.len, right)?, region)));
@@ -122,11 +127,17 @@ impl State {
         operation.kind = Kind::Answer(header.number);
         if let Some((memory, region)) = &found {
             operation.remote.region = Some(Arc::clone(region));
-            if header.action == Action::Read || header.data_follow {
-                operation.pieces.push(*memory);
-            } else {
+            match header.action {
+                Action::Read => operation.pieces.push(*memory),
+                Action::Write if header.data_follow => operation.pieces.push(*memory),
                 // SAFETY: it is inside a region, which the program lets others write, until it is closed; `data` is as long.
-                unsafe { ptr::copy_nonoverlapping(data.as_ptr(), memory.ptr, data.len()) };
+                Action::Write => unsafe { ptr::copy_nonoverlapping(data.as_ptr(), memory.ptr, data.len()) },
+                Action::Atomic(atomic) => {
+                    operation.copy = self.apply(atomic, *memory, data);
+                    if atomic.fetches {
+                        operation.pieces.push(Segment::of_mut(&mut operation.copy));
+                    }
+                }
             }
         } else {
             operation.set_answer(FI_EACCES);
@@ -150,6 +161,23 @@ impl State {
             guarded.service.owed.push_back(number);
             self.send_owed(guarded);
         }
+    }
+
+    /// Makes an atomic operation on memory, and returns the old values.
+    fn apply(&self, atomic: Atomic, memory: Segment, data: &[u8]) -> Vec<u8> {
+        let len = memory.len as usize;
+        let (operand, compared) = data.split_at(if atomic.has_operand() { len } else { 0 });
+        let _alone = self.regions.alone();
+        let mut values = vec![0; len];
+        // SAFETY: it is inside a region, which the program lets others read and write, until it is closed.
+        unsafe { ptr::copy_nonoverlapping(memory.ptr.cast_const(), values.as_mut_ptr(), len) };
+        let old = values.clone();
+        atomic.apply(&mut values, operand, compared);
+        if atomic.has_operand() {
+            // SAFETY: as above.
+            unsafe { ptr::copy_nonoverlapping(values.as_ptr(), memory.ptr, len) };
+        }
+        old
     }
 
     /// Receives the data of a write in their place. Those of one that is refused have none.
