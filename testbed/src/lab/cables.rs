@@ -158,11 +158,7 @@ fn plug(
 
 /// Makes what one end of a cable sends what the other one gets, in all settings and in its random choices.
 pub(super) fn join_directions(cables: &[Cable], nodes: &mut [Node]) {
-    let cards = |node: &Node| {
-        (0..node.nics.len())
-            .map(|nic| node.port(nic))
-            .collect::<Vec<_>>()
-    };
+    let cards = |node: &Node| (0..node.nics.len()).map(|nic| node.port(nic)).collect::<Vec<_>>();
     let mut sent = BTreeMap::new();
     for node in nodes.iter() {
         sent.extend(
