@@ -58,6 +58,8 @@ pub(crate) struct DataPlane {
     has_captures: bool,
     /// When guests of an earlier process are waited for no longer, at the latest; `None` once that has ended.
     reconnect_grace_ends: Option<Time>,
+    /// A guest of an earlier process is back.
+    has_returned: bool,
     /// Number of [`Drain`]s, during which no frame is taken from guests.
     drains: u32,
     /// What [`Time::ZERO`] is in nanoseconds since 1970.
@@ -72,6 +74,7 @@ impl DataPlane {
             watchers: Watchers::default(),
             has_captures: false,
             reconnect_grace_ends: (settings.return_ns > 0).then(|| Time::from_nanos(settings.return_ns)),
+            has_returned: false,
             drains: 0,
             origin_unix_ns,
         }

@@ -56,6 +56,8 @@ pub(super) struct Lifecycle {
     pub connected: bool,
     /// The guest was there in an earlier process, and its first receive ring is waited for.
     returning: bool,
+    /// A ring was started that had run before.
+    resumed: bool,
     /// What the threads that take kicks know and count.
     pub activity: Arc<RingActivity>,
     /// The card's rings are being worked on: a panic now is its guest's fault.
@@ -75,6 +77,7 @@ impl Lifecycle {
             failed: None,
             connected: false,
             returning: false,
+            resumed: false,
             activity: Arc::default(),
             at_work: false,
             carrier_news: Arc::default(),
@@ -104,9 +107,15 @@ impl Card {
         self.lifecycle.returning && MacAddr::from_slice(inline).is_some_and(is_for_it)
     }
 
-    /// The guest was there in an earlier process and is waited for, or is no longer.
+    /// The guest may have been there in an earlier process and is waited for, if it is not back, or no longer.
     pub fn set_returning(&mut self, returning: bool) {
-        self.lifecycle.returning = returning;
+        let is_away = !self.pairs.iter().any(|pair| pair.rx.is_ready());
+        self.lifecycle.returning = returning && is_away && self.settings.returns;
+    }
+
+    /// Whether a ring was started here that had run in an earlier process.
+    pub fn is_resumed(&self) -> bool {
+        self.lifecycle.resumed
     }
 
     /// A frontend connected; what an earlier one set is forgotten.
@@ -176,6 +185,7 @@ impl Card {
         tracing::debug!(port = %self.settings.name, ring = index, size = ring.size(), used, "ring started");
         self.compare_base(index, vring.queue_next_avail(), used, now);
         let resumed = used != 0;
+        self.lifecycle.resumed |= resumed;
         let queue = index / 2;
         let header_len = if self.negotiated.has_legacy_header {
             LEGACY_NET_HEADER_LEN

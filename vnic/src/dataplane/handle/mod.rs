@@ -138,7 +138,6 @@ impl Fabric {
             let mut card = Card::new(settings.clone(), attachment, nic, cable);
             card.set_timers_aside(timers_from(&settings.timers, plane.origin_unix_ns));
             card.share_misses(misses.clone());
-            card.set_returning(plane.may_return(&settings));
             plane.forwarding.wiring.add_card(card);
             // A switch that had no port before has something to say from now on.
             plane.forwarding.serve_switch(switch, now);
