@@ -183,8 +183,11 @@ impl<P: Peers> Engine<P> {
             }
             Place::Outside { is_newest } => {
                 self.counters.count(Counter::DropOldMessage);
-                if is_newest {
-                    // Its acknowledgement was probably lost.
+                let p = &mut self.partners[slot];
+                let too_early = p.conversation.abilities().short_acks
+                    && p.acks.repeated(now, seq, p.receive.expected(), &self.config.timing);
+                // The acknowledgement of the newest one was probably lost.
+                if is_newest || too_early {
                     self.acknowledge_now(slot);
                 }
             }
@@ -290,8 +293,19 @@ impl<P: Peers> Engine<P> {
             sizes: self.dialect.sizes(),
             counters: &mut self.counters,
         };
-        let state = &mut self.partners[slot].receive;
-        if let Some(fragment) = self.receiver.handle_fragment(at, state, packet, host) {
+        let p = &mut self.partners[slot];
+        let expected = p.receive.expected();
+        if let Some(fragment) = self.receiver.handle_fragment(at, &mut p.receive, packet, host) {
+            let is_in_order = match (&fragment, packet) {
+                (Fragment::Completed(_), Packet::Medium(medium)) => {
+                    let count = self.dialect.sizes().fragments_of(medium.length);
+                    u32::from(medium.frag_seqnum) + 1 == count && p.receive.expected().since(expected) <= 1
+                }
+                (fragment, _) => *fragment == Fragment::Added,
+            };
+            if !is_in_order {
+                p.acks.saw_loss(now);
+            }
             self.fragment_handled(now, slot, fragment);
             self.schedule_ack(now, slot);
         }
@@ -318,6 +332,7 @@ impl<P: Peers> Engine<P> {
 
     /// Handles kept packets whose turn has come.
     fn handle_kept<H: Host>(&mut self, now: Time, slot: u32, host: &mut H) {
+        self.partners[slot].acks.saw_loss(now);
         while let Some((seq, place, buffer, len)) = self.receiver.poll_kept(&mut self.partners[slot].receive) {
             let frame = &buffer[..len];
             let mut refused = false;
@@ -386,6 +401,10 @@ impl<P: Peers> Engine<P> {
                 self.counters.count(Counter::RecvLiback);
                 self.settle_partner(slot);
                 self.handle_ack(now, slot, value);
+                let p = &mut self.partners[slot];
+                if ack.resent == 1 && p.conversation.abilities().short_acks {
+                    self.transmitter.sent_too_early(now, &mut p.send);
+                }
             }
         }
     }

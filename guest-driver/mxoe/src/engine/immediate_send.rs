@@ -73,7 +73,7 @@ impl<P: Peers> Engine<P> {
             } else {
                 Counter::SendSmall
             });
-            self.acknowledge(to.0);
+            self.acknowledge(now, to.0);
             self.sent(now, send.slot, true);
         }
         Ok(posted)

@@ -41,7 +41,7 @@ impl<P: Peers> Engine<P> {
             }
         }
         while let Some(slot) = self.outbox.poll_ack() {
-            if let Some(transmit) = self.emit_ack(slot, out) {
+            if let Some(transmit) = self.emit_ack(now, slot, out) {
                 return Some(transmit);
             }
         }
@@ -193,18 +193,18 @@ impl<P: Peers> Engine<P> {
 
     /// Notes that a packet to this partner carries an acknowledgement; returns its value.
     #[inline]
-    pub(super) fn acknowledge(&mut self, slot: u32) -> u16 {
+    pub(super) fn acknowledge(&mut self, now: Time, slot: u32) -> u16 {
         let p = &mut self.partners[slot];
-        p.acks.take_along(p.receive.expected())
+        p.acks.take_along(now, p.receive.expected())
     }
 
-    fn emit_ack(&mut self, slot: u32, out: &mut [u8]) -> Option<Transmit> {
+    fn emit_ack(&mut self, now: Time, slot: u32, out: &mut [u8]) -> Option<Transmit> {
         let p = &mut self.partners[slot];
         if !p.acks.leave_queue() || !p.conversation.is_known() {
             return None;
         }
         let session = p.conversation.back();
-        let value = p.acks.take_along(p.receive.expected());
+        let value = p.acks.take_along(now, p.receive.expected());
         let ack = Ack {
             dst_endpoint: p.address.endpoint,
             src_endpoint: self.config.endpoint,
@@ -213,7 +213,7 @@ impl<P: Peers> Engine<P> {
             session_id: session,
             acknum: p.acks.next_packet(),
             send_seq: value,
-            resent: 0,
+            resent: u8::from(p.acks.take_too_early()),
         };
         let head = self.partner_head(slot, false);
         self.emit(&head, &Packet::Ack(ack), Counter::SendLiback, out)
@@ -270,7 +270,7 @@ impl<P: Peers> Engine<P> {
             _ => true,
         };
         let head = self.partner_head(slot, last_fragment);
-        let piggyack = self.acknowledge(slot);
+        let piggyack = self.acknowledge(now, slot);
         let transmit = match kind {
             Kind::Tiny | Kind::Small => self.emit_eager(&head, at, piggyack, out)?,
             Kind::Medium { copied } => self.emit_fragment(&head, at, piggyack, copied, out)?,

@@ -17,6 +17,7 @@ mod limits;
 mod loss;
 mod marks;
 mod node;
+mod processors;
 mod pullers;
 mod reconnect;
 mod restart;

@@ -78,6 +78,8 @@ struct Stations {
     cable_busy: Vec<bool>,
     timer_at: Vec<Time>,
     port_free: Vec<Time>,
+    /// Frames that have arrived at a node whose process does not run.
+    asleep: Vec<Option<Vec<Vec<u8>>>>,
 }
 
 pub struct World {
@@ -118,6 +120,7 @@ impl World {
                 cable_busy: vec![false; count],
                 timer_at: vec![Time::MAX; count],
                 port_free: vec![Time::ZERO; count],
+                asleep: vec![None; count],
             },
             port_bytes_max: u64::MAX,
             overflows: 0,
@@ -179,7 +182,7 @@ impl World {
     }
 
     fn send_next(&mut self, node: usize) {
-        if self.off[node] {
+        if self.off[node] || self.stations.asleep[node].is_some() {
             return;
         }
         let now = self.now;
@@ -256,7 +259,9 @@ impl World {
                     self.push(free.plus_nanos(HALF_LATENCY_NS), What::Arrive { to, frame });
                 }
                 What::Arrive { to, frame } => {
-                    if !self.off[to] {
+                    if let Some(frames) = &mut self.stations.asleep[to] {
+                        frames.push(frame);
+                    } else if !self.off[to] {
                         self.nodes[to].frame(at, &frame);
                         self.kick(to);
                     }
@@ -267,13 +272,31 @@ impl World {
                 }
                 What::Timer { node } => {
                     self.stations.timer_at[node] = Time::MAX;
-                    if !self.off[node] {
+                    if !self.off[node] && self.stations.asleep[node].is_none() {
                         self.nodes[node].timeout(at);
                         self.kick(node);
                     }
                 }
             }
         }
+    }
+
+    /// The process of a node does not run any more.
+    pub fn sleep(&mut self, node: usize) {
+        self.stations.asleep[node].get_or_insert_default();
+    }
+
+    /// The process of a node runs again: as a driver does, it takes some frames at a time, and then does what is due.
+    pub fn wake(&mut self, node: usize) {
+        let now = self.now;
+        let frames = self.stations.asleep[node].take().unwrap_or_default();
+        for some in frames.chunks(32) {
+            some.iter().for_each(|frame| self.nodes[node].frame(now, frame));
+            self.nodes[node].timeout(now);
+            self.kick(node);
+        }
+        self.nodes[node].timeout(now);
+        self.kick(node);
     }
 
     /// What every engine counted: for the message of a failed assertion.

@@ -8,6 +8,11 @@ use crate::engine::{Timing, seq::Seq};
 /// whether to acknowledge: such messages were copied, so they are complete for the program that sent them.
 const INLINE_PER_MESSAGE: u16 = 4;
 
+/// A partner whose message came again this soon after the acknowledgement left cannot have known it, in nanoseconds.
+const JUST_LEFT_NS: u64 = 1_000_000;
+/// As many messages count as acknowledged just before.
+const JUST_LEFT_MAX: u16 = 1024;
+
 /// The latest time at which the completed messages of a partner have to be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum AckDue {
@@ -34,6 +39,13 @@ pub(in crate::engine) struct AckSchedule {
     is_queued: bool,
     /// The number of packets that carried only an acknowledgement.
     packets: u32,
+    /// When the last acknowledgement left that said something new, and what was acknowledged before those that left just before it.
+    left_at: Time,
+    left_from: Seq,
+    /// When something was last handled that shows a loss.
+    loss_at: Time,
+    /// The next packet that carries only an acknowledgement says that the partner repeated a message too early.
+    says_too_early: bool,
 }
 
 impl AckSchedule {
@@ -45,6 +57,10 @@ impl AckSchedule {
         is_awaited: false,
         is_queued: false,
         packets: 0,
+        left_at: Time::ZERO,
+        left_from: Seq::FIRST,
+        loss_at: Time::ZERO,
+        says_too_early: false,
     };
 
     /// Returns how many complete messages, up to `expected`, were not acknowledged yet.
@@ -67,7 +83,14 @@ impl AckSchedule {
 
     /// Notes that a packet made just now acknowledges everything before `expected`; returns the value for the packet.
     #[inline]
-    pub(in crate::engine) const fn take_along(&mut self, expected: Seq) -> u16 {
+    pub(in crate::engine) fn take_along(&mut self, now: Time, expected: Seq) -> u16 {
+        if self.pending(expected) > 0 {
+            let is_old = now.nanos_since(self.left_at) > JUST_LEFT_NS || expected.since(self.left_from) > JUST_LEFT_MAX;
+            if is_old {
+                self.left_from = self.sent;
+            }
+            self.left_at = now;
+        }
         self.sent = expected;
         self.due = Time::MAX;
         self.is_due_now = false;
@@ -119,10 +142,32 @@ impl AckSchedule {
         !core::mem::replace(&mut self.is_queued, true)
     }
 
+    /// Notes that something was handled that shows a loss: messages that had to wait for one before them, or a part of one that came late.
+    pub(in crate::engine) const fn saw_loss(&mut self, now: Time) {
+        self.loss_at = now;
+    }
+
+    /// Notes that a complete message came again, and returns whether it was too early: its acknowledgement has not left, or only just, so
+    /// the partner cannot know it, because this process did not run. What waited for a lost one comes again with what was lost.
+    pub(in crate::engine) fn repeated(&mut self, now: Time, seq: Seq, expected: Seq, timing: &Timing) -> bool {
+        let has_just_left = now.nanos_since(self.left_at) < JUST_LEFT_NS;
+        let from = if has_just_left { self.left_from } else { self.sent };
+        let is_unknown = seq.since(from) < expected.since(from);
+        let was_loss = self.loss_at != Time::ZERO && now.nanos_since(self.loss_at) < timing.rto_min_ns;
+        let too_early = is_unknown && !was_loss;
+        self.says_too_early |= too_early;
+        too_early
+    }
+
+    /// Takes what the next packet with only an acknowledgement says of it.
+    pub(in crate::engine) const fn take_too_early(&mut self) -> bool {
+        core::mem::replace(&mut self.says_too_early, false)
+    }
+
     /// Notes that the partner was taken out of the queue, and returns whether the acknowledgement is still due.
     pub(in crate::engine) const fn leave_queue(&mut self) -> bool {
         self.is_queued = false;
-        self.is_due_now
+        self.is_due_now || self.says_too_early
     }
 
     /// Returns how many packets carried only an acknowledgement.
@@ -147,11 +192,14 @@ impl AckSchedule {
         self.due = Time::MAX;
         self.is_due_now = false;
         self.is_awaited = false;
+        self.says_too_early = false;
+        self.left_from = at;
         self.sent = at;
     }
 
     /// Restarts the numbers: nothing before `at` is to be acknowledged any more.
     pub(in crate::engine) const fn restart(&mut self, at: Seq) {
+        self.left_from = at;
         self.sent = at;
     }
 }

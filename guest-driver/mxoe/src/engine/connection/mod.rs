@@ -7,6 +7,7 @@ pub(super) mod acknowledge;
 pub(super) mod conversation;
 pub(super) mod handshake;
 pub(super) mod message;
+pub(super) mod patience;
 pub(super) mod receive;
 pub(super) mod rtt;
 pub(super) mod transmit;

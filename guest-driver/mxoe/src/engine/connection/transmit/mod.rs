@@ -13,7 +13,10 @@ pub(in crate::engine) use self::{
     retransmission::Resent,
     state::{AckPacket, SendState},
 };
-use super::message::{Ending, Kind, List, Message};
+use super::{
+    message::{Ending, Kind, List, Message},
+    patience::Patience,
+};
 use crate::engine::{
     Counter, Counters, Limits, SendId, Token,
     seq::Seq,
@@ -74,6 +77,7 @@ pub(in crate::engine) struct Transmitter {
     early: EarlyCompletions,
     /// Partners whose newest acknowledgement was read and is not acted on yet.
     unsettled: Vec<u32>,
+    patience: Patience,
 }
 
 impl Transmitter {
@@ -88,6 +92,7 @@ impl Transmitter {
             queue: VecDeque::new(),
             early: EarlyCompletions { count: 0, bytes: 0 },
             unsettled: Vec::new(),
+            patience: Patience::NEW,
         }
     }
 
@@ -343,8 +348,9 @@ impl Transmitter {
             state.unacked.tail = NIL;
         }
         state.eager_bytes -= message.eager_bytes();
-        if message.sent.times == 1 {
-            *sent = Some(message.sent.last_at);
+        match message.sent.times {
+            1 => *sent = Some(message.sent.last_at),
+            _ => state.repeated = Some(message.sent),
         }
         if message.sent.times == 0 {
             // Acknowledged without having been sent: a peer that lies gets what it asked for.

@@ -3,10 +3,13 @@
 use ether::Time;
 
 use super::{
-    super::{message::Kind, rtt::Rtt},
+    super::{message::Kind, patience::did_not_run, rtt::Rtt},
     SendState, Transmitter,
 };
 use crate::engine::{SendId, Timing};
+
+/// An answer that comes sooner after the last repetition may be one to it, which the network duplicated, in nanoseconds.
+const PROMPT_NS: u64 = 300_000;
 
 /// The retransmission timer of one partner.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub(in crate::engine) struct Retransmission {
     /// The time when the oldest unacknowledged message may have to be sent again; it may be too early, but never too
     /// late.
     pub(in crate::engine) due: Time,
+    /// This process did not run when the timer was due: messages wait once more for what came meanwhile.
+    waits_once_more: bool,
 }
 
 impl Retransmission {
@@ -23,6 +28,7 @@ impl Retransmission {
     pub(super) const NEW: Self = Self {
         rtt: Rtt::NEW,
         due: Time::MAX,
+        waits_once_more: false,
     };
 
     /// A message of this partner is in flight and is given up at `deadline`: arms the timer, if it is due sooner than it
@@ -73,7 +79,11 @@ impl Transmitter {
         short_acks: bool,
     ) -> Resent {
         let rto = state.retransmission.rtt.rto_ns(timing, short_acks);
-        state.retransmission.due = Time::MAX;
+        let rto = rto.max(self.patience.rto_ns(now));
+        let is_late = did_not_run(now, core::mem::replace(&mut state.retransmission.due, Time::MAX));
+        // Not twice: a process that never runs in time is to send again, too.
+        let waits = is_late && !state.retransmission.waits_once_more;
+        state.retransmission.waits_once_more = waits;
         let mut next = Time::MAX;
         let mut resent = 0u32;
         let mut at = state.unacked.head;
@@ -87,7 +97,10 @@ impl Transmitter {
             if deadline <= now {
                 return Resent::GivenUp;
             }
-            let due = message.sent.last_at.plus_nanos(rto);
+            let mut due = message.sent.last_at.plus_nanos(rto);
+            if waits {
+                due = due.max(now.plus_nanos(timing.rto_min_short_ns));
+            }
             if due <= now {
                 message.queued = true;
                 resent += 1;
@@ -102,6 +115,14 @@ impl Transmitter {
         }
         state.retransmission.due = next;
         Resent::Messages(resent)
+    }
+
+    /// A partner says that what was sent again was there before, and no process had acknowledged it.
+    pub(in crate::engine) fn sent_too_early(&mut self, now: Time, state: &mut SendState) {
+        let Some(sent) = state.repeated.take() else { return };
+        if now.nanos_since(sent.last_at) >= PROMPT_NS {
+            self.patience.too_early(now, now.nanos_since(sent.first_at));
+        }
     }
 
     /// Limits one message that is not over to this time; returns what the other parts have to know.

@@ -2,7 +2,10 @@
 
 use ether::Time;
 
-use super::{super::message::List, retransmission::Retransmission};
+use super::{
+    super::message::{List, Sent},
+    retransmission::Retransmission,
+};
 use crate::engine::{Counter, Counters, Limits, seq::Seq, slab::NIL};
 
 /// At most this many messages per partner are unacknowledged (7.1).
@@ -31,6 +34,8 @@ pub(in crate::engine) struct SendState {
     pub(in crate::engine) retransmission: Retransmission,
     /// This is the number of the newest packet that carried only an acknowledgement.
     ack_packet: u32,
+    /// How a message was sent that the last acknowledgement was for, if it was sent more than once.
+    pub(super) repeated: Option<Sent>,
 }
 
 /// The meaning of the number of a packet that carries only an acknowledgement.
@@ -55,6 +60,7 @@ impl SendState {
         waits_for_region: false,
         retransmission: Retransmission::NEW,
         ack_packet: 0,
+        repeated: None,
     };
 
     /// Returns the number of the next message.
@@ -162,6 +168,7 @@ impl SendState {
             return false;
         }
         self.unacked_first = ack;
+        self.repeated = None;
         self.retransmission.rtt.answered();
         true
     }
