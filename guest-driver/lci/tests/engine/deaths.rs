@@ -94,9 +94,15 @@ fn m_bv9_a_node_that_computes_for_longer_than_the_limit_reads_first_and_removes_
 }
 
 #[test]
-fn m_bv2_nodes_that_leave_in_order_are_no_dead_ones() {
-    let mut world = World::ready(4, 1);
-    world.faults.lose = 50;
+fn m_bv2_nodes_that_leave_in_order_are_no_dead_ones_and_lose_nothing() {
+    for seed in 1..6 {
+        leave_in_order(50 * seed, seed);
+    }
+}
+
+fn leave_in_order(lose: u64, seed: u64) {
+    let mut world = World::ready(4, seed);
+    world.faults.lose = lose;
     for node in 0..4 {
         broadcast(&mut world, node, 100);
     }
