@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Boot, CPUS_MAX, Cable, FIRST_INTERFACE_MAX, Ipv4Net, Lab, NICS_MAX, NODES_MAX, Nic, Node, Setup, boot, bypass, cloud_init,
+    Boot, CPUS_MAX, Cable, FIRST_INTERFACE_MAX, Ipv4Net, Lab, NICS_MAX, NODES_MAX, Nic, Node, Setup, boot, bypass,
+    cloud_init,
     domains::Domains,
     file::{LabFile, NicFile, NodeFile},
     lab_folder::LabFolder,
