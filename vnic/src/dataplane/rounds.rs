@@ -23,8 +23,8 @@ impl DataPlane {
     /// One round over everything that can be done now. True if anything was. `batch` is memory for the frames that are taken from
     /// one ring.
     pub(super) fn pass(&mut self, batch: &mut TransmitBatch, now: Time) -> bool {
-        self.follow_carriers(now);
         self.update_reconnect_grace(now);
+        self.follow_carriers(now);
         let mut worked = self.contained(None, now, |plane| plane.move_due(now));
         if self.forwarding.switches_due.is_some_and(|due| now >= due) {
             worked |= self.contained(None, now, |plane| plane.forwarding.serve_switches(now));

@@ -111,6 +111,7 @@ impl Card {
     pub fn set_returning(&mut self, returning: bool) {
         let is_away = !self.pairs.iter().any(|pair| pair.rx.is_ready());
         self.lifecycle.returning = returning && is_away && self.settings.returns;
+        self.note_carrier();
     }
 
     /// Whether a ring was started here that had run in an earlier process.
@@ -435,9 +436,9 @@ impl Card {
     }
 
     /// Whether the switch sees a carrier at its end of the cable: as on a cable with one broken wire, there is none if one direction
-    /// is down, and none without a guest whose rings work.
+    /// is down, and none without a guest whose rings work. A guest on its return is waited for: what the switch knows of it stays.
     pub fn has_carrier(&self) -> bool {
-        self.is_cable_whole() && self.rings_ready() != 0
+        self.is_cable_whole() && (self.rings_ready() != 0 || self.lifecycle.returning)
     }
 
     /// Whether both directions of the cable are up.
