@@ -18,7 +18,7 @@ use super::{
     cable::{Distribution, EcnThreshold, Loss, QueueLimit},
     schema::{
         Address, Address6, GuestPath, LabName, MacText, Memory, ModuleName, NameText, PackageName, Permissions,
-        PlainName, Subnet, Subnet6, Time, Whole, vlan_list,
+        PlainName, Speed, Subnet, Subnet6, Time, Whole, vlan_list,
     },
     units::{Rate, Share, Size, Span},
 };
@@ -418,7 +418,7 @@ pub struct NicFile {
     pub mtu: Option<Spanned<i64>>,
     /// Speed that the guest's driver reports, in whole Mbit/s (`1Mbit` to `1000Gbit`). Default: the rate of the cable when the guest
     /// boots, of the slower direction; `10Gbit` where it is unlimited. It slows nothing down: `rate` of a link does.
-    #[schemars(with = "Option<Rate>")]
+    #[schemars(with = "Option<Speed>")]
     pub speed: Option<Spanned<Rate>>,
     /// Checksum and segmentation offloads (default true). `false` for a guest that loads XDP programs.
     pub offloads: Option<bool>,
@@ -455,7 +455,7 @@ pub struct NicFile {
     pub vlans: Option<Spanned<toml::Value>>,
     /// Name of an aggregate: the switch bundles the NICs of a node that have it, as soon as the guest bundles them by LACP (a bond of
     /// mode 802.3ad). Until then each is a NIC by itself.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<PlainName>")]
     pub aggregate: Option<Spanned<String>>,
     /// The cable between this NIC and its switch, both directions.
     pub link: Option<LinkFile>,
@@ -497,7 +497,7 @@ pub struct NicSettingsFile {
     #[schemars(with = "Option<Whole<68, 65_535>>")]
     pub mtu: Option<Spanned<i64>>,
     /// Speed that the guest's driver reports (`1Mbit` to `1000Gbit`; default: the rate of the cable, else `10Gbit`).
-    #[schemars(with = "Option<Rate>")]
+    #[schemars(with = "Option<Speed>")]
     pub speed: Option<Spanned<Rate>>,
     /// Checksum and segmentation offloads (default true).
     pub offloads: Option<bool>,

@@ -46,9 +46,10 @@ pub(super) fn checked_lab_name(name: &Spanned<String>, problems: &mut Problems) 
 
 pub(super) fn checked_name(name: &Spanned<String>, what: &str, problems: &mut Problems) -> String {
     if !is_name(name.get_ref()) {
+        let article = if what.starts_with('a') { "an" } else { "a" };
         problems.add(
             name.span(),
-            format!("\"{}\" cannot be the name of a {what}", name.get_ref()),
+            format!("\"{}\" cannot be the name of {article} {what}", name.get_ref()),
             format!("up to {NAME_LEN_MAX} letters, digits, dashes, underscores and dots, a letter first; not like \"n1.eth0\", which is a NIC"),
         );
     }

@@ -73,6 +73,8 @@ forms! {
     NameText = format!("^({}|{NUMBERED})$", name("[A-Za-z0-9._-]"));
     /// The name of a switch or an aggregate.
     PlainName = format!("^{}$", name("[A-Za-z0-9._-]"));
+    /// The speed of a NIC; that it is a whole number of Mbit/s is left to `check`.
+    Speed = "^(?=[0-9.]*[1-9])[0-9]+(\\.[0-9]{1,9})? ?[kKmMgG][bB][iI][tT]$";
     /// The name of a lab.
     LabName = format!("^{}$", name("[A-Za-z0-9_-]"));
     /// A unicast MAC address.

@@ -215,6 +215,7 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "name of an environment variable",
     "is no threshold",
     "cannot be the name of a user",
+    "cannot have a speed of",
     "of no use",
     "either from `disk`",
     "`initramfs` needs",
