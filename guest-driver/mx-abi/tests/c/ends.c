@@ -102,9 +102,10 @@ static void the_sender_changes_before_its_message_is_taken(void)
     OK(mx_set_request_timeout(b, NULL, 0x7fffffff));
     OK(mx_reenable_progression(a));
     RETURNS(ended(a, &send).code, MX_STATUS_TRUNCATED);
+    /* What was announced when its endpoint closed is sent all the same: omxd has it. */
     send = announced(3);
     OK(mx_close_endpoint(a));
-    RETURNS(taken(3), MX_STATUS_ENDPOINT_CLOSED);
+    RETURNS(taken(3), MX_STATUS_SUCCESS);
     a = opened_on(0);
     connect_anew();
     send = announced(4);
