@@ -26,7 +26,7 @@ use super::{
 /// What became of a frame from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It ends here: a signal or a duplicate, and counted.
+    /// It ends here: a signal or a duplicate, and counted, or a frame for the card of another member, which a switch flooded.
     Consumed,
     /// It ends here, was refused, and counted under its reason.
     Refused,

@@ -91,10 +91,6 @@ fn m_bv5_only_the_parent_in_the_tree_can_pass_packets_on_within_its_credits() {
             ..data(0)
         },
         Tag {
-            to: address(2),
-            ..data(0)
-        },
-        Tag {
             to: MacAddr::BROADCAST,
             ..data(0)
         },
@@ -129,10 +125,15 @@ fn m_bv5_only_the_parent_in_the_tree_can_pass_packets_on_within_its_credits() {
     ] {
         assert_eq!(receive(wrong), Received::Refused, "{wrong:?}");
     }
+    let for_another = Tag {
+        to: address(2),
+        ..data(0)
+    };
+    assert_eq!(receive(for_another), Received::Consumed, "flooded by a switch");
     assert!(matches!(receive(data(0)), Received::Data(_)));
     assert_eq!(receive(data(0)), Received::Consumed, "a second time");
     let counted = |reason| refused(&card, reason);
-    assert_eq!(counted(TagRefusal::WrongWay), 7);
+    assert_eq!(counted(TagRefusal::WrongWay), 6);
     assert_eq!(counted(TagRefusal::WrongSender), 2);
     assert_eq!(counted(TagRefusal::NoCredit), 2);
     assert_eq!(

@@ -30,7 +30,11 @@ const ENVIRONMENT: [(&str, &str); 4] = [
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("HOME", "/root"),
     ("LANG", "C.UTF-8"),
-    ("PS1", r"\u@\h:\w\$ "),
+    // Words that every shell understands.
+    (
+        "PS1",
+        "$(id -un)@$(hostname):$PWD$([ $(id -u) = 0 ] && echo '#' || echo '$') ",
+    ),
 ];
 
 /// Links that programs expect in `/dev` in addition to the kernel's devices.

@@ -162,9 +162,17 @@ exec /bin/seeded-agent serve
     assert_eq!(world.json(&["ps"])[0]["phase"], "stopped");
 }
 
+/// Returns the key by which a node gets this recipe.
+fn key_of(recipe: &str) -> String {
+    match recipe {
+        "packages" => "packages = [\"tcpdump\"]".to_owned(),
+        image => format!("image = \"{image}\""),
+    }
+}
+
 /// Returns the least memory that a lab file may give a node of this recipe, from the message for a smaller value.
 fn least_memory(recipe: &str) -> String {
-    let text = format!("[[node]]\nname = \"n1\"\nimage = \"{recipe}\"\nmemory = \"1M\"\n");
+    let text = format!("[[node]]\nname = \"n1\"\n{}\nmemory = \"1M\"\n", key_of(recipe));
     let error = Lab::parse(&text, "lab.toml", "lab", "/".as_ref())
         .unwrap_err()
         .to_string();
@@ -181,7 +189,7 @@ fn every_recipe_boots_with_the_least_memory_that_its_nodes_may_have() {
     for recipe in &recipes {
         let name = recipe.file_stem().unwrap().to_str().unwrap();
         let memory = least_memory(name);
-        lab += &format!("[[node]]\nname = \"{name}\"\nimage = \"{name}\"\nmemory = \"{memory}\"\n");
+        lab += &format!("[[node]]\nname = \"{name}\"\n{}\nmemory = \"{memory}\"\n", key_of(name));
     }
     assert!(recipes.len() >= 2);
     // This is the recipe with another kernel, for folders of the host.

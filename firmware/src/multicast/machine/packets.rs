@@ -112,7 +112,13 @@ impl Multicast {
             return Err(TagRefusal::WrongSender);
         }
         if group.members[usize::from(group.own)] != tag.to {
-            return Err(TagRefusal::WrongWay);
+            // A switch that does not know yet where another member is floods what is for it.
+            let is_flooded = group.members.contains(&tag.to);
+            return if is_flooded {
+                Ok(Received::Consumed)
+            } else {
+                Err(TagRefusal::WrongWay)
+            };
         }
         let Some(row) = group.place_of(tag) else {
             return Err(TagRefusal::WrongWay);

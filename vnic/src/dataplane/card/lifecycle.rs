@@ -436,9 +436,11 @@ impl Card {
     }
 
     /// Whether the switch sees a carrier at its end of the cable: as on a cable with one broken wire, there is none if one direction
-    /// is down, and none without a guest whose rings work. A guest on its return is waited for: what the switch knows of it stays.
+    /// is down, and none without a guest whose rings work. A guest on its return is waited for: what the switch knows of it stays. A card in a
+    /// multicast group goes on forwarding while its guest is stopped.
     pub fn has_carrier(&self) -> bool {
-        self.is_cable_whole() && (self.rings_ready() != 0 || self.lifecycle.returning)
+        let forwards = || self.lifecycle.connected && self.firmware.multicast().groups().next().is_some();
+        self.is_cable_whole() && (self.rings_ready() != 0 || self.lifecycle.returning || forwards())
     }
 
     /// Whether both directions of the cable are up.
