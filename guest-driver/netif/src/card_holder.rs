@@ -15,6 +15,7 @@ use rustix::{
 
 /// The authority over cards. It lets a card go by itself a few seconds after it was last asked for something.
 const AUTHORITY: &str = "omxd";
+
 /// A process that has a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
@@ -89,6 +90,7 @@ fn has_open(process: &Path, file: &PathBuf) -> bool {
 mod tests {
     use std::{
         fs::File,
+        io::{BufRead, BufReader},
         process::{Command, Stdio},
     };
 
@@ -98,8 +100,25 @@ mod tests {
     fn a_process_that_has_a_file_open_is_named_and_this_one_is_not() {
         let path = std::env::temp_dir().join(format!("weft-holder-{}", process::id()));
         let file = File::create(&path).unwrap();
-        assert_eq!(Holder::of(&path), None, "this process has it");
-        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(file).spawn().unwrap();
+        // A program that another test is about to start has this file, too, until it runs.
+        let named = Holder::of(&path);
+        assert!(
+            named.as_ref().is_none_or(|holder| holder.pid != process::id()),
+            "this process has it, and is not named: {named:?}"
+        );
+        drop(file);
+        // The program opens the file itself, so no other process ever has it.
+        let mut child = Command::new("sh")
+            .args(["-c", r#"exec 3<"$1" && echo open && read -r _"#, "sh"])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut opened = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut opened)
+            .unwrap();
         let holder = Holder::of(&path).expect("the child has it");
         assert_eq!(holder.pid, child.id());
         drop(child.stdin.take());
@@ -107,6 +126,7 @@ mod tests {
         assert_eq!(Holder::of(&path), None, "it has ended");
         fs::remove_file(&path).unwrap();
     }
+
     #[test]
     fn the_end_of_a_process_is_waited_for() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
