@@ -1,5 +1,4 @@
-//! The links of a topology: between guests, each is a switch that forwards everything, as a cable does; to a bridge, it is a cable to
-//! that switch; between bridges it is a trunk.
+//! The links of a topology: between guests each is a cable; to a bridge it is a cable to that switch; between bridges it is a trunk.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +16,7 @@ const OUTSIDE: [&str; 3] = ["host", "mgmt-net", "macvlan"];
 #[derive(Debug)]
 pub(super) struct Links {
     pub switches: Vec<Switch>,
+    pub cables: Vec<Cable>,
     pub trunks: Vec<Trunk>,
     pub first_interface: usize,
 }
@@ -25,8 +25,12 @@ pub(super) struct Links {
 #[derive(Debug, Serialize)]
 pub(super) struct Switch {
     name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reserved: Option<&'static str>,
+}
+
+/// A cable between two NICs, such as `n1.eth1`.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Cable {
+    between: [String; 2],
 }
 
 /// A cable between two switches.
@@ -38,16 +42,20 @@ pub(super) struct Trunk {
 /// A NIC of the lab file.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Nic {
-    switch: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    switch: Option<String>,
     address: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     mtu: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    link: Option<Cable>,
+    link: Option<Link>,
+    /// Place of its cable to another NIC, and which end of that it has.
+    #[serde(skip)]
+    cable: Option<(usize, usize)>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Cable {
+struct Link {
     up: bool,
 }
 
@@ -67,12 +75,10 @@ struct Interfaces {
 
 impl Links {
     pub(super) fn of(topology: &Yaml, nodes: &mut Nodes, notes: &mut Vec<Note>) -> Self {
-        let bridge = |name: &String| Switch {
-            name: name.clone(),
-            reserved: None,
-        };
+        let bridge = |name: &String| Switch { name: name.clone() };
         let mut links = Self {
             switches: nodes.bridges.iter().map(bridge).collect(),
+            cables: Vec::new(),
             trunks: Vec::new(),
             first_interface: FIRST_INTERFACE,
         };
@@ -83,12 +89,20 @@ impl Links {
         if guests.values().any(|interfaces| interfaces.numbered.contains_key(&0)) {
             links.first_interface = 0;
         }
-        for (name, interfaces) in guests {
-            let nics = interfaces.in_order(links.first_interface, &links.switches, notes);
-            if let Some(guest) = nodes.guest(&name) {
-                guest.nic = nics;
+        for (name, interfaces) in &mut guests {
+            interfaces.number(links.first_interface, notes);
+            for (number, nic) in &interfaces.numbered {
+                if let Some((cable, end)) = nic.cable {
+                    links.cables[cable].between[end] = format!("{name}.eth{number}");
+                }
             }
         }
+        for (name, interfaces) in guests {
+            if let Some(guest) = nodes.guest(&name) {
+                guest.nic = interfaces.without_gaps(links.first_interface, &links.cables);
+            }
+        }
+        links.cables.retain(Cable::is_whole);
         links
     }
 
@@ -130,37 +144,35 @@ impl Links {
             });
         }
         let is_bridge = |end: &End| nodes.bridges.contains(&end.node);
-        let switch = match (is_bridge(&a), is_bridge(&b)) {
-            (true, true) => {
-                let between = [a.node, b.node];
-                return self.trunks.push(Trunk { between });
-            }
-            (true, false) => a.node.clone(),
-            (false, true) => b.node.clone(),
-            (false, false) => self.cable(nodes),
-        };
-        let nic = Nic {
-            switch,
+        let nic = |switch: Option<&str>, cable| Nic {
+            switch: switch.map(str::to_owned),
             address: "none",
             mtu,
             link: None,
+            cable,
         };
-        for end in [a, b].into_iter().filter(|end| !nodes.bridges.contains(&end.node)) {
-            guests.entry(end.node.clone()).or_default().add(end, nic.clone(), notes);
+        let mut plug_in = |end: End, nic| guests.entry(end.node.clone()).or_default().add(end, nic, notes);
+        match (is_bridge(&a), is_bridge(&b)) {
+            (true, true) => {
+                let between = [a.node, b.node];
+                self.trunks.push(Trunk { between });
+            }
+            (true, false) => plug_in(b, nic(Some(&a.node), None)),
+            (false, true) => plug_in(a, nic(Some(&b.node), None)),
+            (false, false) => {
+                let cable = self.cables.len();
+                self.cables.push(Cable::default());
+                plug_in(a, nic(None, Some((cable, 0))));
+                plug_in(b, nic(None, Some((cable, 1))));
+            }
         }
     }
+}
 
-    /// Adds a switch that is as a cable, and returns its name.
-    fn cable(&mut self, nodes: &mut Nodes) -> String {
-        let is_free =
-            |name: &String| nodes.guest(name).is_none() && self.switches.iter().all(|switch| switch.name != *name);
-        let names = (self.switches.len() + 1..).map(|number| format!("link{number}"));
-        let name = names.into_iter().find(is_free).unwrap_or_default();
-        self.switches.push(Switch {
-            name: name.clone(),
-            reserved: Some("forward"),
-        });
-        name
+impl Cable {
+    /// Returns whether a NIC is at both ends: one that was left out is at none.
+    fn is_whole(&self) -> bool {
+        self.between.iter().all(|end| !end.is_empty())
     }
 }
 
@@ -198,9 +210,9 @@ impl Interfaces {
         }
     }
 
-    /// Returns the NICs without gaps: where the topology has no interface there is one that is not plugged in.
-    fn in_order(mut self, first: usize, switches: &[Switch], notes: &mut Vec<Note>) -> Vec<Nic> {
-        for (end, nic) in self.named {
+    /// Numbers the interfaces that have none, from `first` on.
+    fn number(&mut self, first: usize, notes: &mut Vec<Note>) {
+        for (end, nic) in self.named.drain(..) {
             let number = (first..)
                 .find(|number| !self.numbered.contains_key(number))
                 .unwrap_or(first);
@@ -215,16 +227,24 @@ impl Interfaces {
             });
             self.numbered.insert(number, nic);
         }
+    }
+
+    /// Returns the NICs without gaps: where the topology has no interface, or nothing is at the other end of its cable, there is one
+    /// that is not plugged in.
+    fn without_gaps(mut self, first: usize, cables: &[Cable]) -> Vec<Nic> {
         let last = self.numbered.keys().last().copied();
-        let unplugged = || Nic {
-            switch: switches.first().map(|switch| switch.name.clone()).unwrap_or_default(),
+        let unplugged = Nic {
+            switch: None,
             address: "none",
             mtu: None,
-            link: Some(Cable { up: false }),
+            link: Some(Link { up: false }),
+            cable: None,
         };
         let numbers = first..last.map_or(first, |last| last + 1);
         numbers
-            .map(|number| self.numbered.get(&number).cloned().unwrap_or_else(unplugged))
+            .map(|number| self.numbered.remove(&number))
+            .map(|nic| nic.filter(|nic| nic.cable.is_none_or(|(cable, _)| cables[cable].is_whole())))
+            .map(|nic| nic.unwrap_or_else(|| unplugged.clone()))
             .collect()
     }
 }

@@ -70,6 +70,7 @@ pub fn translate(text: &str, at_path: &dyn Fn(&Path) -> AtPath) -> Result<Transl
         switch: links.switches,
         node: nodes.guests.into_values().collect(),
         trunk: links.trunks,
+        cable: links.cables,
     };
     let toml = toml::to_string(&lab).map_err(|error| Note {
         line: 1,
@@ -96,6 +97,8 @@ struct LabText {
     node: Vec<nodes::Guest>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     trunk: Vec<links::Trunk>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cable: Vec<links::Cable>,
 }
 
 #[derive(Debug, Serialize)]

@@ -10,6 +10,10 @@ use serde::Serialize;
 use super::{Note, links::Nic, yaml::Yaml};
 use crate::lab::AtPath;
 
+/// Debian's package of FRR, and what its container images start by themselves.
+const FRR: &str = "frr";
+const START_FRR: &str = "/usr/lib/frr/frrinit.sh start";
+
 /// The nodes by name.
 #[derive(Debug)]
 pub(super) struct Nodes {
@@ -28,6 +32,7 @@ pub(super) struct Guest {
     packages: BTreeSet<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     exec: Vec<String>,
+    sysctl: BTreeMap<&'static str, u8>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     env: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -70,11 +75,16 @@ impl Nodes {
             let mut guest = Guest {
                 name,
                 image: "network",
+                // Docker's containers forward; topologies with routers count on it.
+                sysctl: BTreeMap::from([("net.ipv4.ip_forward", 1)]),
                 ..Guest::default()
             };
             let of_kind = kinds.and_then(|kinds| kinds.get(&kind));
             for layer in [defaults, of_kind, Some(node)].into_iter().flatten() {
                 guest.apply(layer, at_path, notes);
+            }
+            if guest.packages.contains(FRR) {
+                guest.exec.insert(0, START_FRR.to_owned());
             }
             nodes.guests.insert(place, guest);
         }
@@ -110,7 +120,7 @@ impl Guest {
     fn image(&mut self, image: &Yaml, notes: &mut Vec<Note>) {
         let name = image.text().unwrap_or_default();
         let instead = if name.contains("frr") {
-            self.packages.insert("frr");
+            self.packages.insert(FRR);
             "Debian's package frr in the image \"network\""
         } else {
             "the image \"network\""

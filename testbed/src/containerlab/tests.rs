@@ -79,26 +79,38 @@ fn a_topology_becomes_a_lab() {
     let lab = lab.unwrap_or_else(|error| panic!("{error}\n{}", translation.toml));
     assert_eq!(
         (&*lab.name, &lab.switches[..]),
-        ("frr01", &["br-1", "link2", "link3"].map(str::to_owned)[..])
+        ("frr01", &["br-1"].map(str::to_owned)[..])
     );
     let ports: Vec<_> = lab
         .ports()
-        .map(|(port, _, nic)| (port, &*nic.switch, nic.mtu, nic.link.to_guest.up))
+        .map(|(port, _, nic)| (port, nic.mtu, nic.link.to_guest.up))
         .collect();
-    let port = |port: &str, switch, mtu| (port.to_owned(), switch, mtu, true);
+    let port = |port: &str, mtu| (port.to_owned(), mtu, true);
     assert_eq!(
         ports,
         [
-            port("router1.eth1", "link2", 1400),
-            port("router1.eth2", "link3", 1500),
-            port("router1.eth3", "br-1", 1500),
-            port("my_PC.eth1", "link2", 1400),
-            port("srl.eth1", "link3", 1500),
+            port("router1.eth1", 1400),
+            port("router1.eth2", 1500),
+            port("router1.eth3", 1500),
+            port("my_PC.eth1", 1400),
+            port("srl.eth1", 1500),
         ]
+    );
+    let ends: Vec<_> = lab
+        .cables
+        .iter()
+        .map(|cable| cable.ends.each_ref().map(|end| &**end))
+        .collect();
+    assert_eq!(
+        ends,
+        [["router1.eth1", "my_PC.eth1"], ["srl.eth1", "router1.eth2"]],
+        "a cable has no switch in it"
     );
     let [router, pc, _] = &lab.nodes[..] else {
         panic!("three guests")
     };
+    assert_eq!(router.setup.exec, ["/usr/lib/frr/frrinit.sh start"]);
+    assert_eq!(router.setup.sysctl["net.ipv4.ip_forward"], "1");
     assert_eq!(
         (
             router.setup.files.len(),
@@ -125,7 +137,6 @@ fn a_topology_becomes_a_lab() {
         panic!("a recipe")
     };
     assert!(image.packages.contains("frr"));
-    assert_eq!(lab.switch_settings["link2"].reserved, vnicd_protocol::Reserved::Forward);
 }
 
 #[test]
@@ -143,6 +154,24 @@ fn gaps_between_interfaces_are_nics_that_are_not_plugged_in() {
             port("a.eth3", true),
             port("b.eth1", true)
         ]
+    );
+}
+
+#[test]
+fn a_link_to_an_interface_that_has_one_already_leaves_its_other_end_unplugged() {
+    let text = "topology:\n  nodes:\n    a: {}\n    b: {}\n    c: {}\n  links:\n    \
+                - endpoints: [a:eth1, b:eth1]\n    - endpoints: [a:eth1, c:eth1]\n";
+    let translation = translate(text, &|_| AtPath::Nothing).expect("a topology");
+    assert_eq!(
+        translation.notes.iter().map(Note::to_string).collect::<Vec<_>>(),
+        ["8: a:eth1 is there twice, and left out here"]
+    );
+    let lab = Lab::parse(&translation.toml, "a.toml", "a", Path::new("/")).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(lab.cables.len(), 1);
+    let ports: Vec<_> = lab.ports().map(|(port, _, nic)| (port, nic.link.to_guest.up)).collect();
+    assert_eq!(
+        ports,
+        [("a.eth1", true), ("b.eth1", true), ("c.eth1", false)].map(|(port, up)| (port.to_owned(), up))
     );
 }
 

@@ -40,6 +40,73 @@ fn three_frr_routers_in_a_ring_are_full_neighbours_within_a_minute_from_one_file
 }
 
 #[test]
+fn a_topology_of_containerlab_is_deployed_and_its_routers_lead_from_pc_to_pc() {
+    let world = World::new(None);
+    world.file(
+        "daemons",
+        "zebra=yes\nospfd=yes\nvtysh_enable=yes\nzebra_options=\"-A 127.0.0.1 -s 90000000\"\n",
+    );
+    for (router, own, far) in [(1, 1, "10.0.12.1"), (2, 2, "10.0.12.2")] {
+        let text = format!(
+            "frr defaults traditional\ninterface eth1\n ip address {far}/24\n ip ospf network point-to-point\n ip ospf hello-interval 1\n\
+             interface eth2\n ip address 10.0.{own}.1/24\nrouter ospf\n network 10.0.0.0/16 area 0\n"
+        );
+        world.file(&format!("router{router}.conf"), &text);
+    }
+    world.file(
+        "frr.clab.yml",
+        r"
+name: clab
+topology:
+  kinds:
+    linux:
+      image: ghcr.io/srl-labs/network-multitool
+  nodes:
+    router1:
+      kind: linux
+      image: frrouting/frr:v8.4.1
+      binds:
+        - daemons:/etc/frr/daemons
+        - router1.conf:/etc/frr/frr.conf
+    router2:
+      kind: linux
+      image: frrouting/frr:v8.4.1
+      binds:
+        - daemons:/etc/frr/daemons
+        - router2.conf:/etc/frr/frr.conf
+    PC1:
+      kind: linux
+      exec:
+        - ip addr add 10.0.1.2/24 dev eth1
+        - ip route add 10.0.0.0/16 via 10.0.1.1
+    PC2:
+      kind: linux
+      exec:
+        - ip addr add 10.0.2.2/24 dev eth1
+        - ip route add 10.0.0.0/16 via 10.0.2.1
+  links:
+    - endpoints: [router1:eth1, router2:eth1]
+    - endpoints: [PC1:eth1, router1:eth2]
+    - endpoints: [PC2:eth1, router2:eth2]
+",
+    );
+    world.ok(&["deploy", "--accel", "tcg", "-t", "frr.clab.yml"]);
+    for row in world.json(&["ps"]).as_array().unwrap() {
+        assert_eq!(row["note"], serde_json::Value::Null, "{row}");
+    }
+    eventually("PC2 answers PC1 over both routers", || {
+        world.guest("PC1", "ping -c 1 -W 1 10.0.2.2 || true").contains("ttl=62")
+    });
+    // A link is a cable: both routers see that it was pulled.
+    world.ok(&["link", "set", "router1.eth1", "down"]);
+    for router in ["router1", "router2"] {
+        eventually("the carrier is gone", || {
+            world.guest(router, "cat /sys/class/net/eth1/carrier").trim() == "0"
+        });
+    }
+}
+
+#[test]
 fn a_missing_interpreter_is_named_and_a_service_that_fails_later_becomes_a_note() {
     let world = World::new(None);
     world.file(
