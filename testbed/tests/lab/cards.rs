@@ -8,7 +8,7 @@
 use std::{
     fs::File,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use rustix::process::Signal;
@@ -23,7 +23,7 @@ use testbed::{
 };
 use weft_agent::config::{GuestConfig, Interface};
 
-use crate::support::{PATIENCE, World, eventually, qemus, signal};
+use crate::support::{Killed, PATIENCE, World, eventually, qemus, signal};
 
 /// This lab has everything unusual together, since it has to work in combination.
 const CARDS: &str = r#"
@@ -141,16 +141,6 @@ fn queue_pairs_jumbo_frames_ports_without_offloads_and_trunks_work_together() {
         world.ok(&["trunk", "set", "s1", "s2", "down"]);
         let unanswered = world.run(&["exec", "-n", "n1", "--", "ping", "-c", "1", "-W", "1", "n2"]);
         assert_eq!(unanswered.status.code(), Some(1));
-    }
-}
-
-/// A process that is killed with its handle.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
     }
 }
 

@@ -17,6 +17,7 @@ mod lci;
 mod lci_bad_input;
 mod life;
 mod messages;
+mod migration;
 mod mpi;
 mod multicast;
 mod nic;

@@ -204,6 +204,16 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// A process that is killed with its handle.
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
 /// The lines that a child prints, with the time at which each came.
 pub struct Lines {
     lines: Arc<Mutex<Vec<(Instant, String)>>>,
