@@ -18,6 +18,9 @@ const BUILD: &str = "WEFT_BUILD";
 /// Name of the full profile, with which everything is built that is measured.
 const FULL_PROFILE: &str = "release";
 
+/// The profiles of `scripts/build`, each the name of a folder.
+const PROFILES: [&str; 3] = ["quick", FULL_PROFILE, "ci"];
+
 /// The profile to build with, if it is not the one of the running `weft`.
 static PROFILE: OnceLock<&'static str> = OnceLock::new();
 
@@ -52,6 +55,20 @@ pub fn folder() -> Result<PathBuf> {
         return Ok(folder.clone());
     }
     beside()
+}
+
+/// Names the build of the programs, for the conditions of a measurement: the profile that they were built with, or the folder that
+/// they were installed in.
+///
+/// # Errors
+/// Fails when the system does not reveal the path of the running program.
+pub fn build() -> Result<String> {
+    let folder = folder()?;
+    let profile = folder.file_name().and_then(|name| name.to_str());
+    Ok(match profile {
+        Some(profile) if PROFILES.contains(&profile) => profile.to_owned(),
+        _ => folder.display().to_string(),
+    })
 }
 
 /// Has all programs built with the full profile from now on, because they are to be measured.

@@ -110,6 +110,7 @@ fn in_lab<T: Send + 'static>(
     let conditions = Conditions {
         accel: means.accel,
         qemu: means.qemu.version().to_string(),
+        build: crate::programs::build()?,
     };
     // Until here Ctrl-C ends the process immediately; from here on everything that was made is removed.
     let supervisor = Supervisor::start(lab, means, None)?;

@@ -20,6 +20,8 @@ use crate::{
 pub(super) struct Conditions {
     pub accel: Accel,
     pub qemu: String,
+    /// The build of the programs: a profile, or the folder of installed ones.
+    pub build: String,
 }
 
 /// Makes the report.
@@ -39,9 +41,9 @@ pub(super) fn report(record: &Record, conditions: &Conditions) -> Report {
     text += &copies::table(record);
     text += &receives::table(record);
     text += &bars(record, "programs that drive the card").to_string();
-    let Conditions { accel, qemu } = conditions;
+    let Conditions { accel, qemu, build } = conditions;
     text += &format!(
-        "Two guests ({accel}, QEMU {qemu}), medians of {} rounds. bypass: endpoints drive the card themselves and poll it; kernel: MX over the\n\
+        "Two guests ({accel}, QEMU {qemu}, programs: {build}), medians of {} rounds. bypass: endpoints drive the card themselves and poll it; kernel: MX over the\n\
          kernel's card, polling or sleeping, whichever was quicker; TCP: iperf3 over the kernel's card, with offloads. icopy: copies by a card\n\
          that is wired to itself; memcpy: by the guest's processor. Receives: in frames of 64 KiB, the data copied by such a card or by the\n\
          processor; hidden: what of a memcpy's processor time the card spares.\n",
@@ -51,7 +53,9 @@ pub(super) fn report(record: &Record, conditions: &Conditions) -> Report {
     text += &others::not_alone(cores_of_others);
     Report {
         text,
-        conditions: fields(json!({ "accel": accel, "qemu": qemu, "cores_of_others": cores_of_others })),
+        conditions: fields(
+            json!({ "accel": accel, "qemu": qemu, "programs": build, "cores_of_others": cores_of_others }),
+        ),
     }
 }
 
@@ -116,6 +120,7 @@ mod tests {
     const CONDITIONS: Conditions = Conditions {
         accel: Accel::Tcg,
         qemu: String::new(),
+        build: String::new(),
     };
 
     fn record() -> Record {

@@ -23,6 +23,7 @@ use self::{
 use crate::{
     accel::AccelChoice,
     lab::{Lab, Strategy},
+    programs,
     report::{
         file::{OutFile, OutFolder},
         progress::Progress,
@@ -87,7 +88,7 @@ pub fn run(options: &DemoOptions, json: bool) -> Result<()> {
     options.capture.as_deref().map_or(Ok(()), OutFile::check)?;
     let progress = Progress::new(0);
     let means = crate::prepare::means(&lab, options.accel, &progress)?;
-    let (accel, qemu) = (means.accel, means.qemu.version().to_string());
+    let (accel, qemu, build) = (means.accel, means.qemu.version().to_string(), programs::build()?);
     // Building the guest image the first time, with its download, is not part of the demo's time.
     let preparation = started.elapsed();
     // Until here Ctrl-C ends the process immediately; from here on everything that was made is removed.
@@ -108,7 +109,13 @@ pub fn run(options: &DemoOptions, json: bool) -> Result<()> {
     let stopped = supervisor.stop();
     let samples = measured?;
     stopped?;
-    let mut demo = Demo::of(accel, qemu, &samples, (started.elapsed() - preparation).as_secs_f64());
+    let mut demo = Demo::of(
+        accel,
+        qemu,
+        build,
+        &samples,
+        (started.elapsed() - preparation).as_secs_f64(),
+    );
     demo.rounds_left_out = (rounds as usize).saturating_sub(demo.rounds);
     let text = output::text(&demo);
     output::write(&options.output, &demo, &text)?;

@@ -32,9 +32,10 @@ pub(super) fn about(demo: &Demo) -> String {
         more => format!(" ({more} more would have ended later than {BUDGET_S} s after the begin)"),
     };
     format!(
-        "weft demo: two guests, one switch; accelerator {}, QEMU {}, rounds: {}{left_out}, {} s",
+        "weft demo: two guests, one switch; accelerator {}, QEMU {}, programs: {}, rounds: {}{left_out}, {} s",
         demo.accel,
         demo.qemu,
+        demo.build,
         demo.rounds,
         short(demo.seconds.round())
     )
@@ -171,7 +172,7 @@ pub(super) fn print(demo: &Demo, text: &str, json: bool) -> Result<()> {
 pub(super) fn write(path: &Path, demo: &Demo, text: &str) -> Result<()> {
     let mut folder = OutFolder::make(path)?;
     folder.write("demo.txt", text.as_bytes())?;
-    folder.write("demo.json", &serde_json::to_vec_pretty(&demo.full_json())?)?;
+    folder.write("demo.json", &serde_json::to_vec_pretty(&demo.json())?)?;
     let mut drawn = Vec::new();
     for (name, chart) in charts(demo) {
         let svg = chart.svg()?;

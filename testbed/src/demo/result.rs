@@ -153,6 +153,8 @@ pub(crate) struct Outcome {
 pub(crate) struct Demo {
     pub accel: Accel,
     pub qemu: String,
+    /// The build of the programs: a profile, or the folder of installed ones.
+    pub build: String,
     pub rounds: usize,
     /// Rounds that were asked for and not measured, because they would have taken too long.
     pub rounds_left_out: usize,
@@ -172,7 +174,7 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 impl Demo {
-    pub(crate) fn of(accel: Accel, qemu: String, samples: &[Sample], seconds: f64) -> Self {
+    pub(crate) fn of(accel: Accel, qemu: String, build: String, samples: &[Sample], seconds: f64) -> Self {
         let mut outcomes = Vec::new();
         let mut rounds = 0;
         for setting in SETTINGS {
@@ -185,6 +187,7 @@ impl Demo {
         Self {
             accel,
             qemu,
+            build,
             rounds,
             rounds_left_out: 0,
             seconds,
@@ -196,7 +199,7 @@ impl Demo {
         self.outcomes.iter().find(|outcome| outcome.setting == setting)
     }
 
-    /// Returns the JSON that `weft demo --json` prints.
+    /// Returns the JSON that `weft demo --json` prints and writes: all that was measured.
     pub(crate) fn json(&self) -> serde_json::Value {
         let strategy = |outcome: &Outcome| {
             let mut strategy = serde_json::json!({
@@ -212,16 +215,15 @@ impl Demo {
             strategy
         };
         let strategies: Vec<_> = self.outcomes.iter().map(strategy).collect();
-        serde_json::json!({ "accel": self.accel, "strategies": strategies })
-    }
-
-    /// Returns that JSON with everything else that was measured, for the file.
-    pub(crate) fn full_json(&self) -> serde_json::Value {
-        let mut json = self.json();
-        json["qemu"] = self.qemu.clone().into();
-        json["rounds"] = self.rounds.into();
-        json["rounds_left_out"] = self.rounds_left_out.into();
-        json["seconds"] = self.seconds.into();
+        let mut json = serde_json::json!({
+            "accel": self.accel,
+            "qemu": self.qemu,
+            "programs": self.build,
+            "rounds": self.rounds,
+            "rounds_left_out": self.rounds_left_out,
+            "seconds": self.seconds,
+            "strategies": strategies,
+        });
         for (index, outcome) in self.outcomes.iter().enumerate() {
             let strategy = &mut json["strategies"][index];
             strategy["ping_ms_median"] = outcome.ping_ms.map(|spread| spread.median).into();
@@ -289,7 +291,7 @@ pub(crate) mod tests {
         let samples: Vec<_> = (0..5)
             .flat_map(|round| SETTINGS.map(|setting| sample(setting, round, flat)))
             .collect();
-        Demo::of(Accel::Tcg, "7.2.22".to_owned(), &samples, 151.0)
+        Demo::of(Accel::Tcg, "7.2.22".to_owned(), "quick".to_owned(), &samples, 151.0)
     }
 
     fn sample(setting: Setting, round: u32, flat: bool) -> Sample {
@@ -394,7 +396,13 @@ pub(crate) mod tests {
             esp_mbit_per_s: None,
             ..whole.clone()
         };
-        let demo = Demo::of(Accel::Tcg, "7.2.22".to_owned(), &[whole.clone(), topped_up], 1.0);
+        let demo = Demo::of(
+            Accel::Tcg,
+            "7.2.22".to_owned(),
+            "quick".to_owned(),
+            &[whole.clone(), topped_up],
+            1.0,
+        );
         let outcome = &demo.outcomes[0];
         assert_eq!((demo.rounds, outcome.small.messages), (1, 1_050));
         assert_eq!(outcome.stream.messages_per_s, whole.stream.messages_per_s);
@@ -410,12 +418,46 @@ pub(crate) mod tests {
                 .map(|object| object.keys().cloned().collect())
                 .unwrap_or_default()
         };
-        assert_eq!(keys(&json), ["accel", "strategies"]);
+        assert_eq!(
+            keys(&json),
+            [
+                "accel",
+                "programs",
+                "qemu",
+                "rounds",
+                "rounds_left_out",
+                "seconds",
+                "strategies"
+            ]
+        );
         let first = &json["strategies"][0];
-        assert_eq!(keys(first), ["delay_us", "medium", "name", "small", "stream"]);
+        assert_eq!(
+            keys(first),
+            [
+                "delay_us",
+                "esp_mbit_per_s",
+                "esp_mbit_per_s_quartiles",
+                "medium",
+                "name",
+                "ping_ms_median",
+                "ping_ms_quartiles",
+                "small",
+                "stream",
+                "tcp_mbit_per_s",
+                "tcp_mbit_per_s_quartiles"
+            ]
+        );
         assert_eq!(
             keys(&first["small"]),
-            ["interrupts", "messages", "reasons", "rtt_us_median", "rtt_us_quartiles"]
+            [
+                "interrupts",
+                "messages",
+                "packets",
+                "reasons",
+                "rtt_us_median",
+                "rtt_us_quartiles",
+                "signalled"
+            ]
         );
         assert_eq!(keys(&first["medium"]), keys(&first["small"]));
         assert_eq!(first["small"]["rtt_us_quartiles"], serde_json::json!([610.0, 630.0]));
@@ -426,11 +468,11 @@ pub(crate) mod tests {
                 "messages",
                 "messages_per_s",
                 "messages_per_s_quartiles",
-                "reasons"
+                "packets",
+                "reasons",
+                "signalled"
             ]
         );
-        let full = example(false).full_json();
-        let first = &full["strategies"][0];
         assert_eq!(first["ping_ms_quartiles"], serde_json::json!([1.2, 1.2]));
         assert_eq!(first["tcp_mbit_per_s_quartiles"], serde_json::json!([380.0, 540.0]));
         assert_eq!(first["esp_mbit_per_s"], serde_json::json!(220.0));

@@ -20,9 +20,9 @@ pub(in crate::card_comparison) fn report(record: &Record, conditions: &Condition
     }];
     let mut text = across(record, Style::Framed, &[words("LCI")], &columns, NI).to_string();
     text += &bars(record, "multicast in the card").to_string();
-    let Conditions { accel, qemu } = conditions;
+    let Conditions { accel, qemu, build } = conditions;
     text += &format!(
-        "{NODES} guests ({accel}, QEMU {qemu}) with one processor each, medians of {} rounds. LCI-ni: cards multicast; LCI-host: guests do,\n\
+        "{NODES} guests ({accel}, QEMU {qemu}, programs: {build}) with one processor each, medians of {} rounds. LCI-ni: cards multicast; LCI-host: guests do,\n\
          packet by packet; messages: guests do, whole messages. The broadcast has {PACKETS} packets of {PACKET_BYTES} bytes. Applications: shortest paths\n\
          of {VERTICES} vertices and QR of {COLUMNS} columns on {APPLICATION_NODES} guests, compared with a sequential run; the paper's order is LCI-ni ≤ LCI-host ≤\n\
          messages. With more guests than processors, times are mostly those of guests that wait for a processor; counts are exact.\n",
@@ -32,7 +32,9 @@ pub(in crate::card_comparison) fn report(record: &Record, conditions: &Condition
     text += &others::not_alone(cores_of_others);
     Report {
         text,
-        conditions: fields(json!({ "accel": accel, "qemu": qemu, "cores_of_others": cores_of_others })),
+        conditions: fields(
+            json!({ "accel": accel, "qemu": qemu, "programs": build, "cores_of_others": cores_of_others }),
+        ),
     }
 }
 
@@ -114,6 +116,7 @@ mod tests {
         let conditions = Conditions {
             accel: Accel::Tcg,
             qemu: String::new(),
+            build: String::new(),
         };
         let text = report(&record, &conditions).text;
         for part in ["2.0 ms", "10015", "≤ 1.00 ×", "0.40 ×", "0 %", "≥ 80 %", "NO"] {

@@ -128,6 +128,7 @@ fn measure(
         nodes: shares.len(),
         accel: status.accel,
         qemu: status.qemu,
+        build: crate::programs::build()?,
         variables: options.variables.clone(),
     };
     let figures = plan::figures(&options.operations, &options.lengths);

@@ -19,6 +19,8 @@ pub(super) struct Conditions {
     pub nodes: usize,
     pub accel: Accel,
     pub qemu: String,
+    /// The build of the programs: a profile, or the folder of installed ones.
+    pub build: String,
     pub variables: Vec<(String, String)>,
 }
 
@@ -96,11 +98,12 @@ pub(super) fn report(record: &Record, conditions: &Conditions, figures: &[Figure
         nodes,
         accel,
         qemu,
+        build,
         ..
     } = conditions;
     text += &format!(
         "{mpi} over the provider mx, and over {tcp} with esp-run and without, on the same cards: {ranks} ranks in {nodes} guests\n\
-         ({accel}, QEMU {qemu}), medians of {} rounds in which they took turns. All patterns were verified, and the provider's counters\n\
+         ({accel}, QEMU {qemu}, programs: {build}), medians of {} rounds in which they took turns. All patterns were verified, and the provider's counters\n\
          say that it carried the messages.{}\n",
         record.plan.rounds,
         if ranks == nodes {
@@ -128,6 +131,7 @@ pub(super) fn report(record: &Record, conditions: &Conditions, figures: &[Figure
             "nodes": nodes,
             "accel": accel,
             "qemu": qemu,
+            "programs": build,
             "variables": variables,
             "cores_of_others": cores_of_others,
         })),
@@ -166,6 +170,7 @@ mod tests {
             nodes: 4,
             accel: Accel::Tcg,
             qemu: "7.2.22".to_owned(),
+            build: "release".to_owned(),
             variables: vec![("OMX_PROGRESS".to_owned(), "0".to_owned())],
         };
         let report = report(&record(&figures), &conditions, &figures);
