@@ -5,6 +5,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -103,35 +104,20 @@ fn start<D: SessionDevice>(device: &D, ender: &Arc<Ender>, private: &PrivateList
 
 impl<D: SessionDevice> Running<D> {
     fn wait(mut self, device: &D, stream: &UnixStream, ender: &Ender) -> End {
-        let (end, judge) = std::thread::scope(|scope| {
-            let (inner, limits) = (&self.inner, self.limits);
-            let relay = std::thread::Builder::new()
-                .name(thread_name("front", device.name()))
-                .spawn_scoped(scope, move || {
-                    let mut judge = Judge::new(limits, device.misses());
-                    let end = relay(device, stream, inner, &mut judge);
-                    // Also ends the daemon, which reads from the other end.
-                    let _ = inner.shutdown(Shutdown::Both);
-                    (end, judge)
-                });
-            if relay.is_err() {
-                let _ = inner.shutdown(Shutdown::Both);
-            }
-            let daemon = self.daemon.wait();
-            ender.end();
-            let _ = inner.shutdown(Shutdown::Both);
-            match relay.map(|relay| relay.join()) {
-                Err(error) => (End::Failed(format!("cannot start a session: a thread: {error}")), None),
-                Ok(Err(panic)) => (
-                    End::Failed(format!("the session front panicked: {}", panic_text(&*panic))),
-                    None,
-                ),
-                Ok(Ok((end, judge))) => (explain(end, daemon), Some(judge)),
-            }
-        });
+        let mut judge = Judge::new(self.limits, device.misses());
+        let relay = || relay(device, stream, &self.inner, &mut judge);
+        let relayed = catch_unwind(AssertUnwindSafe(relay));
+        // Also ends the daemon, which reads from the other end.
+        let _ = self.inner.shutdown(Shutdown::Both);
+        let daemon = self.daemon.wait();
+        ender.end();
+        let end = match relayed {
+            Err(panic) => End::Failed(format!("the session front panicked: {}", panic_text(&*panic))),
+            Ok(end) => explain(end, daemon),
+        };
         device.connection_closed();
         // The card writes no more, and the frontend may have lived on, or left its log to another one.
-        if let Some(Err(refusal)) = judge.map(|judge| judge.mark()) {
+        if let Err(refusal) = judge.mark() {
             tracing::warn!(
                 port = device.name(),
                 "what the card wrote is not all in the log of the guest's memory: {refusal}"
