@@ -6,6 +6,7 @@
 pub mod control;
 pub mod dataplane;
 pub mod device;
+pub mod events;
 pub mod memory;
 pub mod metrics;
 mod offload;

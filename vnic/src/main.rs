@@ -6,12 +6,13 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use tracing_subscriber::{
     filter::{LevelFilter, Targets},
     layer::SubscriberExt,
@@ -19,8 +20,9 @@ use tracing_subscriber::{
 };
 use vnic::dataplane::{Fabric, FabricSettings, TrunkOptions};
 use vnic::device::Device;
+use vnic::events::{EventThread, Subscription};
 use vnic::session::socket::{ClaimError, check_path};
-use vnic::session::{PortSession, Sessions, quick_end};
+use vnic::session::{Sessions, quick_end};
 use vnicd_protocol::config::{Config, ConfigError, GroupEntry, SwitchEntry};
 use vnicd_protocol::{MTU_DEFAULT, PortSettings, SocketMode};
 
@@ -195,38 +197,20 @@ fn start_log(args: &Args) {
     }
 }
 
-/// Why the process ends.
-enum Stop {
-    Signal(i32),
-    Asked,
-}
-
 fn run(args: Args) -> Result<(), Failure> {
     let started = Instant::now();
     let config = configuration(&args)?;
     raise_file_limit();
 
     // Signals are caught before the first socket exists, so that none is left behind.
-    let (stop, stopped) = mpsc::channel();
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot catch signals")?;
-    let signal_stop = stop.clone();
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            for signal in signals.forever() {
-                // The receiver is gone once the process is ending.
-                let _ = signal_stop.send(Stop::Signal(signal));
-            }
-        })
-        .context("cannot catch signals")?;
-
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot catch signals")?;
     let fabric = Fabric::new(FabricSettings {
         poll_ns: args.poll_us * 1000,
         copies_poll_ns: args.copies_poll_us * 1000,
         ..FabricSettings::default()
     })
     .context("cannot start the switch")?;
-    let result = serve(&args, &config, &fabric, started, &stop, &stopped);
+    let result = serve(&args, &config, &fabric, started, &mut signals);
     fabric.shutdown();
     result
 }
@@ -237,26 +221,31 @@ fn serve(
     config: &Config,
     fabric: &Fabric,
     started: Instant,
-    stop: &mpsc::Sender<Stop>,
-    stopped: &mpsc::Receiver<Stop>,
+    signals: &mut Signals,
 ) -> Result<(), Failure> {
-    let ports = start_ports(config, fabric)?;
+    let events = EventThread::start().context("cannot start the thread of the control plane")?;
+    let mut ports = start_ports(config, fabric, &events)?;
     let _metrics_unix = args
         .metrics_socket
         .as_ref()
-        .map(|path| vnic::metrics::serve_unix(path, fabric.clone()))
+        .map(|path| vnic::metrics::serve_unix(&events, path, fabric.clone()))
         .transpose()?;
     let _metrics_tcp = args
         .metrics_listen
-        .map(|address| vnic::metrics::serve_tcp(address, fabric.clone()))
+        .map(|address| vnic::metrics::serve_tcp(&events, address, fabric.clone()))
         .transpose()?;
     // Last: once it answers, everything else is there.
     let _control = match &args.control {
         Some(path) => {
-            let stop = stop.clone();
-            // The process is ending already if the receiver is gone.
-            let on_shutdown = Arc::new(move || drop(stop.send(Stop::Asked)));
-            Some(vnic::control::serve(path, fabric.clone(), started, on_shutdown)?)
+            let handle = signals.handle();
+            let on_shutdown = Arc::new(move || handle.close());
+            Some(vnic::control::serve(
+                &events,
+                path,
+                fabric.clone(),
+                started,
+                on_shutdown,
+            )?)
         }
         None => None,
     };
@@ -266,13 +255,12 @@ fn serve(
         version = env!("CARGO_PKG_VERSION"),
         "vnicd is ready"
     );
-    match stopped.recv() {
-        Ok(Stop::Signal(signal)) => tracing::info!(signal, "stopping"),
-        Ok(Stop::Asked) => tracing::info!("stopping, as the control socket was asked to"),
-        Err(_) => tracing::info!("stopping"),
+    match signals.forever().next() {
+        Some(signal) => tracing::info!(signal, "stopping"),
+        None => tracing::info!("stopping, as the control socket was asked to"),
     }
     // All at once: the slowest connection decides how long it takes, not their number.
-    ports.iter().for_each(PortSession::ask_to_stop);
+    ports.iter_mut().for_each(Subscription::ask_to_end);
     Ok(())
 }
 
@@ -349,7 +337,7 @@ fn port_of(args: &Args, text: &str, mode: SocketMode) -> Result<PortSettings, Co
     Ok(port)
 }
 
-fn start_ports(config: &Config, fabric: &Fabric) -> Result<Vec<PortSession>, Failure> {
+fn start_ports(config: &Config, fabric: &Fabric, events: &EventThread) -> Result<Vec<Subscription>, Failure> {
     let mut switches = std::collections::BTreeMap::new();
     for entry in &config.switches {
         let switch = fabric.add_switch(&entry.name);
@@ -390,7 +378,7 @@ fn start_ports(config: &Config, fabric: &Fabric) -> Result<Vec<PortSession>, Fai
             .map_err(usage)?;
         devices.push((Device::new(device), socket));
     }
-    let sessions = Sessions::new()?;
+    let sessions = Sessions::new(events)?;
     if let Err(error) = quick_end::prepare() {
         tracing::warn!(%error, "guests would notice some 30 ms later than need be that this process was killed");
     }

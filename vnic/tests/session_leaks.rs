@@ -14,6 +14,7 @@ use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use vnic::dataplane::{Fabric, FabricSettings};
 use vnic::device::Device;
+use vnic::events::EventThread;
 use vnic::session::Sessions;
 use vnicd_protocol::config::Config;
 
@@ -171,7 +172,7 @@ fn connections_leave_nothing_behind() {
     let config: Config = serde_json::from_str(config).unwrap();
     let settings = config.ports[0].clone();
     let device = Device::new(fabric.add_port(switch, settings).unwrap());
-    let sessions = Sessions::new().unwrap();
+    let sessions = Sessions::new(&EventThread::start().unwrap()).unwrap();
     let port = sessions.listen(device, &path).unwrap();
 
     let before = possessions();

@@ -362,6 +362,55 @@ fn metrics_are_served_on_both_kinds_of_socket() {
     assert!(fetch(connect(), &"x".repeat(8193)).starts_with("HTTP/1.1 400"));
 }
 
+fn threads_of(running: &Running) -> usize {
+    let tasks = format!("/proc/{}/task", running.0.id());
+    std::fs::read_dir(tasks).unwrap().count()
+}
+
+#[test]
+fn ports_and_two_hundred_clients_cost_no_thread_each() {
+    const CLIENTS_MAX: usize = 256;
+    let paths = Paths::new();
+    let control = paths.at("c.sock");
+    let start = |ports: usize| {
+        let ports = (0..ports).flat_map(|port| ["--listen".to_owned(), paths.text(&format!("p{port}"))]);
+        // A port that connects finds nobody.
+        let all: Vec<_> = ports.chain(["--connect".to_owned(), paths.text("nobody")]).collect();
+        Running::start(&all.iter().map(String::as_str).collect::<Vec<_>>(), &control)
+    };
+    let threads = threads_of(&start(1));
+    let running = start(40);
+    assert_eq!(threads_of(&running), threads, "ports without a guest cost none");
+
+    let connect = || {
+        let stream = UnixStream::connect(&control).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        BufReader::new(stream)
+    };
+    let line_of = |client: &mut BufReader<UnixStream>| {
+        let mut line = String::new();
+        client.read_line(&mut line).unwrap();
+        line
+    };
+    let mut clients: Vec<_> = (0..200).map(|_| connect()).collect();
+    for (id, client) in clients.iter_mut().enumerate() {
+        let request = format!("{{\"id\":{id},\"op\":\"ping\"}}\n");
+        client.get_mut().write_all(request.as_bytes()).unwrap();
+    }
+    for (id, client) in clients.iter_mut().enumerate() {
+        assert_eq!(line_of(client), format!("{{\"id\":{id},\"ok\":{{}}}}\n"));
+    }
+    assert_eq!(threads_of(&running), threads, "nor do clients");
+
+    clients.extend((200..CLIENTS_MAX).map(|_| connect()));
+    let mut surplus = connect();
+    assert_eq!(
+        line_of(&mut surplus),
+        "{\"error\":\"the control socket serves 256 clients at a time, and that many are connected\",\"id\":null}\n"
+    );
+    assert_eq!(line_of(&mut surplus), "", "it is turned away");
+}
+
 /// Watches settings; what was in force is read already.
 fn watch(control: &Path) -> BufReader<UnixStream> {
     let mut watcher = BufReader::new(UnixStream::connect(control).unwrap());

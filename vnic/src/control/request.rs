@@ -11,33 +11,43 @@ use vnicd_protocol::{
     Drained, Empty, Groups, Info, Memberships, PortTimer, Request, Stations, Stats, Switches, TraceInfo, Vlans,
 };
 
-use crate::dataplane::{CaptureReader, CardSettings, Drain, Fabric, FabricError, TRACE_EVENTS_DEFAULT, TraceReader};
+use crate::dataplane::{
+    CaptureReader, CardSettings, Drain, Fabric, FabricError, TRACE_EVENTS_DEFAULT, TraceReader, Watch,
+};
 
 /// What follows from a line besides its answer.
-pub enum Next {
-    /// The client may send its next line.
-    Go,
+pub enum Follows {
+    /// Nothing.
+    Nothing,
     /// The connection now carries changes of settings.
-    Watch,
+    Watch(Option<Watch>),
     /// The connection now carries this capture.
     Capture(CaptureReader),
     /// The connection now carries the records of a card's flight recorder.
     Trace(TraceReader),
-    /// Nothing is taken from guests until the connection or the process ends.
-    Drain(Drain),
+    /// Nothing is taken from guests until the connection or the process ends. The request with this `id` is answered when what is in
+    /// flight has arrived.
+    Drain(Value, Drain),
     /// The process is to end.
     Shutdown,
 }
 
 /// Answers one line (without its line end). The answer ends with one.
-pub fn answer(line: &[u8], fabric: &Fabric, started: Instant) -> (String, Next) {
+pub fn answer(line: &[u8], fabric: &Fabric, started: Instant) -> (String, Follows) {
     let (id, request) = Request::read(line);
     let result = request.and_then(|request| run(request, fabric, started).map_err(|error| error.to_string()));
-    let (answer, next) = match result {
-        Ok((value, next)) => (json!({ "id": id, "ok": value }), next),
-        Err(sentence) => (json!({ "id": id, "error": sentence }), Next::Go),
-    };
-    (format!("{answer}\n"), next)
+    match result {
+        Ok((_, Follows::Drain(_, drain))) => (String::new(), Follows::Drain(id, drain)),
+        Ok((value, follows)) => (ok_line(&id, &value), follows),
+        Err(sentence) => (
+            format!("{}\n", json!({ "id": id, "error": sentence })),
+            Follows::Nothing,
+        ),
+    }
+}
+
+fn ok_line(id: &Value, value: &Value) -> String {
+    format!("{}\n", json!({ "id": id, "ok": value }))
 }
 
 /// The answer to something that is no line, or one too many.
@@ -45,12 +55,12 @@ pub fn error_line(sentence: &str) -> String {
     format!("{}\n", json!({ "id": null, "error": sentence }))
 }
 
-fn run(request: Request, fabric: &Fabric, started: Instant) -> Result<(Value, Next), FabricError> {
+fn run(request: Request, fabric: &Fabric, started: Instant) -> Result<(Value, Follows), FabricError> {
     let value = match request {
         Request::Ping => json!(Empty {}),
-        Request::Shutdown => return Ok((json!(Empty {}), Next::Shutdown)),
-        Request::Watch => return Ok((json!(Empty {}), Next::Watch)),
-        Request::Drain => return Ok(drain(fabric)),
+        Request::Shutdown => return Ok((json!(Empty {}), Follows::Shutdown)),
+        Request::Watch => return Ok((json!(Empty {}), Follows::Watch(None))),
+        Request::Drain => return Ok((Value::Null, Follows::Drain(Value::Null, fabric.drain()))),
         Request::Info => json!(info(fabric, started)),
         Request::Stats { port } => json!(stats(fabric, port)?),
         Request::Coalesce(change) => set(fabric, change)?,
@@ -90,7 +100,7 @@ fn run(request: Request, fabric: &Fabric, started: Instant) -> Result<(Value, Ne
         }),
         Request::Capture { ports, snaplen } => {
             let reader = fabric.start_capture(&ports, snaplen.unwrap_or(0))?;
-            return Ok((json!(Empty {}), Next::Capture(reader)));
+            return Ok((json!(Empty {}), Follows::Capture(reader)));
         }
         Request::Trace { port, events } => {
             let reader = fabric.start_trace(&port, events.unwrap_or(TRACE_EVENTS_DEFAULT))?;
@@ -100,10 +110,10 @@ fn run(request: Request, fabric: &Fabric, started: Instant) -> Result<(Value, Ne
                 origin_unix_ns: reader.origin_unix_ns,
                 strategies: strategies(),
             };
-            return Ok((json!(answer), Next::Trace(reader)));
+            return Ok((json!(answer), Follows::Trace(reader)));
         }
     };
-    Ok((value, Next::Go))
+    Ok((value, Follows::Nothing))
 }
 
 /// Changes settings of a card; the settings in force are the answer.
@@ -111,9 +121,9 @@ fn set<C: CardSettings>(fabric: &Fabric, OfPort { port, change }: OfPort<C>) -> 
     Ok(json!(fabric.set(&port, &change)?))
 }
 
-fn drain(fabric: &Fabric) -> (Value, Next) {
-    let mut drain = fabric.drain();
-    let (left, waited) = drain.wait();
+/// The answer to the request with this `id`, once what is in flight has arrived.
+pub fn drained(id: &Value, drain: &mut Drain) -> Option<String> {
+    let (left, waited) = drain.outcome()?;
     let timers = drain.take_timers().into_iter();
     let lost = left.on_links + left.in_dma > 0;
     let answer = Drained {
@@ -123,7 +133,7 @@ fn drain(fabric: &Fabric) -> (Value, Next) {
         timers: timers.map(|(port, timer)| PortTimer { port, timer }).collect(),
         packets_given: if lost { Vec::new() } else { drain.packets_given() },
     };
-    (json!(answer), Next::Drain(drain))
+    Some(ok_line(id, &json!(answer)))
 }
 
 fn info(fabric: &Fabric, started: Instant) -> Info {

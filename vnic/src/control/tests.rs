@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Bench {
     folder: tempfile::TempDir,
     fabric: Fabric,
-    server: Option<Server>,
+    server: Option<Subscription>,
     shutdowns: mpsc::Receiver<()>,
 }
 
@@ -40,7 +40,9 @@ impl Bench {
         let (asked, shutdowns) = mpsc::channel();
         let asked = std::sync::Mutex::new(asked);
         let on_shutdown = Arc::new(move || asked.lock().unwrap().send(()).unwrap());
-        let server = serve(&folder.path().join("c"), fabric.clone(), Instant::now(), on_shutdown).unwrap();
+        let events = EventThread::start().unwrap();
+        let path = folder.path().join("c");
+        let server = serve(&events, &path, fabric.clone(), Instant::now(), on_shutdown).unwrap();
         Bench {
             folder,
             fabric,
@@ -383,7 +385,7 @@ fn settings_of_trunks_are_given_and_taken() {
 fn lines_beyond_the_limit_end_the_connection_with_a_sentence() {
     let bench = Bench::new();
     let mut client = bench.connect();
-    client.say(&vec![b' '; LINE_LEN_MAX as usize]);
+    client.say(&vec![b' '; Requests::LINE_LEN_MAX]);
     assert!(
         client.hear()["error"]
             .as_str()
@@ -393,7 +395,7 @@ fn lines_beyond_the_limit_end_the_connection_with_a_sentence() {
     assert!(client.is_at_end());
     let mut client = bench.connect();
     let mut longest = br#"{"op":"ping"}"#.to_vec();
-    longest.resize(LINE_LEN_MAX as usize - 1, b' ');
+    longest.resize(Requests::LINE_LEN_MAX - 1, b' ');
     longest.push(b'\n');
     client.say(&longest);
     assert_eq!(client.hear()["ok"], json!({}));
@@ -404,7 +406,7 @@ fn stalled_clients_block_nobody() {
     let bench = Bench::new();
     let mut half_a_line = bench.connect();
     half_a_line.say(b"{\"op\":");
-    // Asks again and again and never reads: its own thread waits, with both socket buffers full.
+    // Asks again and again and never reads, until both socket buffers are full.
     let mut deaf = bench.connect();
     deaf.reader.get_mut().set_nonblocking(true).unwrap();
     while deaf.reader.get_mut().write(b"{\"op\":\"stats\"}\n").is_ok() {}
@@ -417,14 +419,41 @@ fn stalled_clients_block_nobody() {
 }
 
 #[test]
+fn only_readers_of_streams_may_be_slow() {
+    let bench = Bench::new();
+    let (client, _other) = UnixStream::pair().unwrap();
+    let client = Socket::from(std::os::fd::OwnedFd::from(client));
+    for (line, next) in [
+        ("{\"op\":\"stats\"}", Next::Line),
+        ("nonsense", Next::Line),
+        ("{\"op\":\"capture\"}", Next::Later(Duration::ZERO)),
+    ] {
+        let mut requests = Requests {
+            fabric: bench.fabric.clone(),
+            started: Instant::now(),
+            on_shutdown: Arc::new(|| {}),
+            drain: None,
+            follows: Follows::Nothing,
+        };
+        let mut out = Vec::new();
+        assert_eq!(
+            requests.line(&client, line.as_bytes(), &mut out).unwrap(),
+            next,
+            "{line}"
+        );
+        assert!(out.ends_with(b"\n"));
+    }
+}
+
+#[test]
 fn one_client_too_many_is_told_so_and_places_become_free() {
     let bench = Bench::new();
-    let mut clients: Vec<Client> = (0..CLIENTS_MAX).map(|_| bench.connect()).collect();
+    let mut clients: Vec<Client> = (0..Requests::CLIENTS_MAX).map(|_| bench.connect()).collect();
     for client in &mut clients {
         client.ok(json!({ "op": "ping" }));
     }
     let mut surplus = bench.connect();
-    assert!(surplus.hear()["error"].as_str().unwrap().contains("32 clients"));
+    assert!(surplus.hear()["error"].as_str().unwrap().contains("256 clients"));
     assert!(surplus.is_at_end());
     clients.pop();
     // The place is free once the server noticed; a turned-away client comes again.

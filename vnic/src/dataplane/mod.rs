@@ -32,7 +32,7 @@ pub use card::backpressure::WAIT_NS_MAX;
 pub(crate) use card::ring_activity::RingActivity;
 pub use error::FabricError;
 pub use handle::card_settings::CardSettings;
-pub use handle::drain::{Drain, UnderWay};
+pub use handle::drain::{DRAIN_CHECK_INTERVAL, Drain, UnderWay};
 pub use handle::flight_recorder::{TRACE_EVENTS_DEFAULT, TraceReader};
 pub use handle::watch::Watch;
 pub use handle::{Fabric, PortHandle, SwitchId};

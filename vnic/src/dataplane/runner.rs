@@ -177,6 +177,7 @@ impl Runner {
             if catch_unwind(AssertUnwindSafe(|| self.run(Caller::Own))).is_err() {
                 tracing::error!("an internal error (a panic) in the data plane's thread; it goes on");
             }
+            // Not with the control plane: a wait that a frame passes must cost it no look-up and no other's turn.
             let mut fds = [
                 PollFd::new(&self.wake, PollFlags::IN),
                 PollFd::new(&self.timer, PollFlags::IN),

@@ -7,8 +7,9 @@
 //! frontend ⇄ front (wire, rules) ⇄ private socket ⇄ VhostUserDaemon ⇄ Guarded ⇄ the device's backend object
 //! ```
 //!
-//! Threads of a connected port: `port` (listens or connects), `conn` (owns the connection), `front` (relay), and the daemon's own.
-//! All of them sleep while there is no message; frames never pass through them except the daemon's workers.
+//! A port waits in the control plane's one thread. Threads of a connected one: `conn` (owns the connection and relays its messages), and
+//! the daemon's own. They are there because the published daemon blocks on its socket and its workers; all of them sleep while there is
+//! no message, and frames never pass through them except the workers.
 
 mod connection;
 mod file_kind;
@@ -33,7 +34,7 @@ use vhost_user_backend::VhostUserBackend;
 
 use crate::memory::Misses;
 
-pub use port::{PortSession, Sessions, SessionsError};
+pub use port::{Sessions, SessionsError};
 pub use refusal::{SessionRule, SessionRuleCounters};
 pub use translation::TranslationChange;
 pub use vring::{NoSignals, SessionVring};

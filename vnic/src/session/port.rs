@@ -1,22 +1,27 @@
 //! The life of a port: it listens or connects, serves one frontend's connection at a time, and goes on after every end.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use event_manager::{EventOps, Events, MutEventSubscriber};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use vmm_sys_util::timerfd::TimerFd;
 
 use super::SessionDevice;
 use super::connection::{self, End, thread_name};
 use super::guard::{Ender, panic_text};
 use super::private::PrivateListener;
 use super::refusal::Refusal;
-use super::socket::{ClaimError, ClaimedSocket, check_path};
+use super::socket::{self, ClaimError, ClaimedSocket, check_path};
 use super::vring::{self, NoSignals};
+use crate::events::{self, ACCEPT_PAUSE, EventThread, LISTENER, Subscriber, Subscription, TIMER};
+
+/// Says that the event is the end of a connection.
+const END: u32 = TIMER + 1;
 
 /// Time between two attempts to reach a frontend's socket that no process listens on: a guest that boots waits for it, and
 /// fifty attempts a second cost next to nothing.
@@ -24,9 +29,6 @@ const RECONNECT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time to leave a frontend alone whose session was ended for what it sent: it may do so again at once.
 const REFUSED_PAUSE: Duration = Duration::from_millis(250);
-
-/// Time to wait when no connection can be accepted (out of file descriptors, say), so that the attempt does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A port's log lines are counted in windows of this length …
 const LOG_WINDOW: Duration = Duration::from_secs(10);
@@ -52,86 +54,55 @@ pub enum SessionsError {
 #[derive(Clone)]
 pub struct Sessions {
     private: Arc<PrivateListener>,
+    events: EventThread,
 }
 
 impl Sessions {
-    /// Prepares what interrupts need, and the private socket between the fronts and the published daemons.
+    /// Prepares what interrupts need, and the private socket between the fronts and the published daemons. Ports wait in `events`.
     ///
     /// # Errors
     /// See [`SessionsError`].
-    pub fn new() -> Result<Sessions, SessionsError> {
+    pub fn new(events: &EventThread) -> Result<Sessions, SessionsError> {
         vring::can_signal()?;
         Ok(Sessions {
             private: Arc::new(PrivateListener::new().map_err(|reason| SessionsError::PrivateSocket { reason })?),
+            events: events.clone(),
         })
     }
 
     /// Binds `path` and serves the frontends that connect to it.
-    pub fn listen<D: SessionDevice>(&self, device: D, path: &Path) -> Result<PortSession, ClaimError> {
+    pub fn listen<D: SessionDevice>(&self, device: D, path: &Path) -> Result<Subscription, ClaimError> {
         let socket = ClaimedSocket::bind(path, None)?;
-        self.spawn(device, path, Source::Listen(socket))
+        self.start(device, path, Some(socket))
     }
 
     /// Connects to the frontend that listens on `path`, now or whenever it comes.
-    pub fn connect<D: SessionDevice>(&self, device: D, path: &Path) -> Result<PortSession, ClaimError> {
+    pub fn connect<D: SessionDevice>(&self, device: D, path: &Path) -> Result<Subscription, ClaimError> {
         check_path(path)?;
-        self.spawn(device, path, Source::Connect(path.to_owned()))
+        self.start(device, path, None)
     }
 
-    fn spawn<D: SessionDevice>(&self, device: D, path: &Path, source: Source) -> Result<PortSession, ClaimError> {
-        let system = |reason: io::Error| ClaimError::System {
-            path: path.display().to_string(),
-            reason,
+    fn start<D: SessionDevice>(
+        &self,
+        device: D,
+        path: &Path,
+        socket: Option<ClaimedSocket>,
+    ) -> Result<Subscription, ClaimError> {
+        let start = || {
+            self.events.add(Port {
+                device,
+                private: Arc::clone(&self.private),
+                path: path.to_owned(),
+                socket,
+                done: Arc::new(EventFd::new(EFD_NONBLOCK)?),
+                timer: TimerFd::new()?,
+                current: None,
+                successor: None,
+                log: LogLimit::default(),
+            })
         };
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let stop = Arc::new(eventfd(0, flags).map_err(|error| system(error.into()))?);
-        let done = Arc::new(eventfd(0, flags).map_err(|error| system(error.into()))?);
-        let name = thread_name("port", device.name());
-        let port = Port {
-            device,
-            private: Arc::clone(&self.private),
-            stop: Arc::clone(&stop),
-            done,
-            current: None,
-            log: LogLimit::default(),
-        };
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || port.run(source))
-            .map_err(system)?;
-        Ok(PortSession {
-            stop,
-            thread: Some(thread),
-        })
+        start().map_err(ClaimError::system(path))
     }
-}
-
-/// A port that is being served. Dropping it ends the connection, joins its threads and removes its socket.
-#[must_use = "dropping it ends the port"]
-pub struct PortSession {
-    stop: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl PortSession {
-    /// Asks the port to end, without waiting: so that many ports can end together.
-    pub fn ask_to_stop(&self) {
-        signal(&self.stop);
-    }
-}
-
-impl Drop for PortSession {
-    fn drop(&mut self) {
-        self.ask_to_stop();
-        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
-            tracing::error!("a port's thread panicked: {}", panic_text(&*panic));
-        }
-    }
-}
-
-enum Source {
-    Listen(ClaimedSocket),
-    Connect(PathBuf),
 }
 
 /// The connection that is being served.
@@ -144,102 +115,128 @@ struct Current {
 /// its successor connects.
 const SUCCESSION_PATIENCE: Duration = Duration::from_secs(1);
 
+/// A port that is being served. Dropping it ends the connection, joins its threads and removes its socket.
 struct Port<D: SessionDevice> {
     device: D,
     private: Arc<PrivateListener>,
-    stop: Arc<OwnedFd>,
+    path: PathBuf,
+    /// None if the port connects.
+    socket: Option<ClaimedSocket>,
     /// Signalled by a connection's thread when it ends.
-    done: Arc<OwnedFd>,
+    done: Arc<EventFd>,
+    timer: TimerFd,
     current: Option<Current>,
+    /// A new frontend, which waits for the one before it to go; the next ones wait to be accepted.
+    successor: Option<UnixStream>,
     log: LogLimit,
 }
 
-/// What a port woke up for.
-struct Woken {
-    stop: bool,
-    done: bool,
-    incoming: bool,
-}
-
-impl<D: SessionDevice> Port<D> {
-    fn run(mut self, source: Source) {
-        match source {
-            Source::Listen(socket) => self.listen(&socket),
-            Source::Connect(path) => self.connect(&path),
-        }
-        if let Some(current) = &self.current {
+impl<D: SessionDevice> Subscriber for Port<D> {
+    fn ask_to_end(&mut self) {
+        if let Some(current) = self.current.as_ref().filter(|current| !current.ender.has_ended()) {
             self.device.connection_ends();
             current.ender.end();
         }
+    }
+}
+
+impl<D: SessionDevice> Drop for Port<D> {
+    fn drop(&mut self) {
+        self.ask_to_end();
         self.finish();
     }
+}
 
-    fn listen(&mut self, socket: &ClaimedSocket) {
-        tracing::info!(port = self.device.name(), "listening on {}", socket.path().display());
-        loop {
-            let woken = self.wait(Some(socket), None);
-            if woken.stop {
-                return;
-            }
-            if woken.done {
-                self.finish();
-            }
-            if !woken.incoming {
-                continue;
-            }
-            match socket.listener().accept() {
-                Ok((stream, _)) => self.take(stream),
-                Err(error) => {
-                    self.log
-                        .warn(self.device.name(), &format!("cannot accept a connection: {error}"));
-                    if self.wait(None, Some(ACCEPT_PAUSE)).stop {
-                        return;
-                    }
-                }
-            }
+impl<D: SessionDevice> MutEventSubscriber for Port<D> {
+    fn init(&mut self, ops: &mut EventOps<'_>) {
+        events::wait_for(ops, &self.timer, TIMER);
+        events::wait_for(ops, &*self.done, END);
+        let (name, path) = (self.device.name(), self.path.display());
+        if let Some(socket) = &self.socket {
+            events::wait_for(ops, socket.listener(), LISTENER);
+            tracing::info!(port = name, "listening on {path}");
+        } else {
+            tracing::info!(port = name, "connecting to {path}");
+            self.connect();
         }
     }
 
+    fn process(&mut self, events: Events, ops: &mut EventOps<'_>) {
+        match events.data() {
+            LISTENER => self.accept(ops),
+            END => {
+                let closed = self.finish();
+                if self.socket.is_none() {
+                    self.pause(if closed { RECONNECT_INTERVAL } else { REFUSED_PAUSE });
+                } else if let Some(stream) = self.successor.take() {
+                    self.begin(stream);
+                    self.listen(ops);
+                }
+            }
+            _ if self.socket.is_none() => self.connect(),
+            _ => self.listen(ops),
+        }
+    }
+}
+
+impl<D: SessionDevice> Port<D> {
     /// Serves a new frontend, unless the one before is still there and stays.
-    fn take(&mut self, stream: UnixStream) {
-        if let Some(current) = &self.current {
-            if !current.ender.peer_is_gone() && !self.wait(None, Some(SUCCESSION_PATIENCE)).done {
-                self.log.warn(
-                    self.device.name(),
-                    "a second frontend connected and was turned away: a port serves one at a time",
-                );
-                return;
+    fn accept(&mut self, ops: &EventOps<'_>) {
+        let Some(socket) = &self.socket else { return };
+        let accepted = events::accept(socket.listener()).map(UnixStream::from);
+        match accepted.and_then(|stream| stream.set_nonblocking(false).map(|()| stream)) {
+            Ok(stream) if self.current.is_none() => self.begin(stream),
+            Ok(stream) => {
+                events::set_deaf(ops, socket.listener(), true);
+                self.successor = Some(stream);
+                self.pause(SUCCESSION_PATIENCE);
             }
-            self.finish();
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                events::set_deaf(ops, socket.listener(), true);
+                self.log
+                    .warn(self.device.name(), &format!("cannot accept a connection: {error}"));
+                self.pause(ACCEPT_PAUSE);
+            }
         }
-        self.begin(stream);
     }
 
-    fn connect(&mut self, path: &Path) {
-        tracing::info!(port = self.device.name(), "connecting to {}", path.display());
-        loop {
-            let mut pause = RECONNECT_INTERVAL;
-            if let Ok(stream) = UnixStream::connect(path) {
-                self.begin(stream);
-                while self.current.is_some() {
-                    let woken = self.wait(None, None);
-                    if woken.stop {
-                        return;
-                    }
-                    if woken.done && !self.finish() {
-                        pause = REFUSED_PAUSE;
-                    }
-                }
-            }
-            if self.wait(None, Some(pause)).stop {
-                return;
-            }
+    /// Listens again. A successor has waited for long enough, if the one before it stays.
+    fn listen(&mut self, ops: &EventOps<'_>) {
+        events::set_timer(&mut self.timer, None);
+        let stays = |current: &Current| !current.ender.peer_is_gone();
+        if self.successor.is_some() && !self.current.as_ref().is_some_and(stays) {
+            return;
         }
+        if self.successor.take().is_some() {
+            self.log.warn(
+                self.device.name(),
+                "a second frontend connected and was turned away: a port serves one at a time",
+            );
+        }
+        if let Some(socket) = &self.socket {
+            events::set_deaf(ops, socket.listener(), false);
+        }
+    }
+
+    fn connect(&mut self) {
+        events::set_timer(&mut self.timer, None);
+        if let Ok(stream) = socket::connect(&self.path) {
+            self.begin(stream);
+        }
+        if self.current.is_none() {
+            self.pause(RECONNECT_INTERVAL);
+        }
+    }
+
+    fn pause(&mut self, pause: Duration) {
+        events::set_timer(&mut self.timer, Some(pause));
     }
 
     fn begin(&mut self, stream: UnixStream) {
         let started = Ender::new(&stream).and_then(|ender| {
-            let (device, private, done) = (self.device.clone(), Arc::clone(&self.private), Arc::clone(&self.done));
+            let (device, private) = (self.device.clone(), Arc::clone(&self.private));
+            let done = Arc::clone(&self.done);
             let for_thread = Arc::clone(&ender);
             let thread = std::thread::Builder::new()
                 .name(thread_name("conn", self.device.name()))
@@ -271,7 +268,7 @@ impl<D: SessionDevice> Port<D> {
         // Also wakes the thread that still has the frontend's socket after a panic.
         current.ender.end();
         // The event says nothing more than the join just did.
-        let _ = rustix::io::read(&self.done, &mut [0; 8]);
+        let _ = self.done.read();
         let closed = matches!(end, Ok(End::Closed));
         match end {
             Ok(End::Closed) => self.log.info(self.device.name(), "the frontend is gone"),
@@ -287,43 +284,16 @@ impl<D: SessionDevice> Port<D> {
         }
         closed
     }
-
-    /// Waits for something to do, at most for `limit`.
-    fn wait(&self, socket: Option<&ClaimedSocket>, limit: Option<Duration>) -> Woken {
-        let limit = limit.map(|limit| Timespec {
-            tv_sec: limit.as_secs() as i64,
-            tv_nsec: i64::from(limit.subsec_nanos()),
-        });
-        let mut fds = vec![
-            PollFd::new(&*self.stop, PollFlags::IN),
-            PollFd::new(&*self.done, PollFlags::IN),
-        ];
-        if let Some(socket) = socket {
-            fds.push(PollFd::new(socket.listener(), PollFlags::IN));
-        }
-        // An interrupted wait reports nothing, and every caller waits again.
-        let _ = poll(&mut fds, limit.as_ref());
-        let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
-        Woken {
-            stop: is_ready(0),
-            done: is_ready(1),
-            incoming: is_ready(2),
-        }
-    }
 }
 
 /// Signals its event when the thread that owns it ends, for whatever reason.
-struct SignalOnDrop(Arc<OwnedFd>);
+struct SignalOnDrop(Arc<EventFd>);
 
 impl Drop for SignalOnDrop {
     fn drop(&mut self) {
-        signal(&self.0);
+        // Fails only when the counter is full, and then the event is signalled already.
+        let _ = self.0.write(1);
     }
-}
-
-fn signal(event: &OwnedFd) {
-    // Fails only when the counter is full, and then the event is signalled already.
-    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
 /// Shows [`LOG_LINES_MAX`] lines per [`LOG_WINDOW`]; the others are there at debug level only.

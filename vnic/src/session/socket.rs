@@ -2,9 +2,10 @@
 //! Vhost-user, control and metrics sockets are claimed alike.
 
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -43,10 +44,21 @@ pub enum ClaimError {
     },
 }
 
-/// A listening socket with its file, which is removed on drop if it still is the one that was made here.
+impl ClaimError {
+    /// What the system says of `path`.
+    pub fn system(path: &Path) -> impl Fn(io::Error) -> ClaimError + use<> {
+        let path = path.display().to_string();
+        move |reason| ClaimError::System {
+            path: path.clone(),
+            reason,
+        }
+    }
+}
+
+/// A listening socket with its file, if it has one, which is removed on drop if it still is the one that was made here.
 #[derive(Debug)]
 pub struct ClaimedSocket {
-    listener: UnixListener,
+    listener: OwnedFd,
     path: PathBuf,
     identity: Option<(u64, u64)>,
 }
@@ -63,22 +75,34 @@ pub fn check_path(path: &Path) -> Result<(), ClaimError> {
     Ok(())
 }
 
+/// A socket on which nothing waits.
+fn stream_socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Connects to `path`, unless that would have to wait for a listener that takes no more connections.
+pub fn connect(path: &Path) -> io::Result<UnixStream> {
+    let socket = stream_socket()?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 impl ClaimedSocket {
     /// Listens on `path`. With `mode`, the file has these permissions from its first moment on; without, those of the umask.
     pub fn bind(path: &Path, mode: Option<u32>) -> Result<ClaimedSocket, ClaimError> {
         check_path(path)?;
-        let system = |reason: io::Error| ClaimError::System {
-            path: path.display().to_string(),
-            reason,
-        };
+        let system = ClaimError::system(path);
         match std::fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => {
                 return Err(ClaimError::NotASocket(path.display().to_string()));
             }
-            Ok(_) => match UnixStream::connect(path) {
+            Ok(_) => match connect(path) {
                 // No process listens: the socket was left behind.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(path).map_err(system)?;
+                    std::fs::remove_file(path).map_err(&system)?;
                 }
                 Ok(_) => return Err(ClaimError::InUse(path.display().to_string())),
                 // A full backlog is a sign of life too.
@@ -95,14 +119,14 @@ impl ClaimedSocket {
             .ok()
             .map(|found| (found.dev(), found.ino()));
         Ok(ClaimedSocket {
-            listener: UnixListener::from(socket),
+            listener: socket,
             path: path.to_owned(),
             identity,
         })
     }
 
     fn listen(path: &Path, mode: Option<u32>) -> rustix::io::Result<OwnedFd> {
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let socket = stream_socket()?;
         if let Some(mode) = mode {
             // Linux gives the file that bind() makes the mode of the socket, less the umask.
             rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
@@ -112,8 +136,22 @@ impl ClaimedSocket {
         Ok(socket)
     }
 
-    /// The listening socket.
-    pub fn listener(&self) -> &UnixListener {
+    /// Listens on a TCP port.
+    pub fn bind_tcp(address: SocketAddr) -> Result<ClaimedSocket, ClaimError> {
+        let bind = || {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok(ClaimedSocket {
+                path: PathBuf::from(listener.local_addr()?.to_string()),
+                listener: listener.into(),
+                identity: None,
+            })
+        };
+        bind().map_err(ClaimError::system(Path::new(&address.to_string())))
+    }
+
+    /// The listening socket, which nobody waits on.
+    pub fn listener(&self) -> &OwnedFd {
         &self.listener
     }
 
@@ -138,6 +176,7 @@ impl Drop for ClaimedSocket {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
 
     use super::*;
 

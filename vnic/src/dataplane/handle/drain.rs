@@ -17,9 +17,9 @@ use crate::dataplane::{Card, DataPlane, Runner};
 /// How long frames in flight are waited for. A link that delays by more than this keeps the rest, which is counted.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How often a drain checks whether all have arrived: they are moved by the runner's own timers, and the path of a frame should not
+/// How often to ask a drain whether all have arrived: they are moved by the runner's own timers, and the path of a frame should not
 /// bear the cost of a notification that is wanted once in a process's life.
-const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+pub const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Frames in flight. Those that switches send by themselves are not among them: there are always some, and none is missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,29 +34,23 @@ pub struct UnderWay {
 #[must_use = "dropping it lets guests send again"]
 pub struct Drain {
     runner: Arc<Runner>,
+    began: Instant,
     /// Timers that were taken from the cards.
     timers: Vec<PortTimer>,
 }
 
 impl Drain {
-    /// Waits until nothing is in flight, but not for ever; says what still is, and how long that took.
-    pub fn wait(&self) -> (UnderWay, Duration) {
-        let began = Instant::now();
-        loop {
-            let waited = began.elapsed();
-            let left = self.runner.with(|plane, _| {
-                let left = plane.under_way();
-                let is_over = left.on_links + left.in_dma == 0 && plane.kicked_for() == 0 || waited >= DRAIN_TIMEOUT;
-                is_over.then(|| {
-                    plane.leave_the_rest();
-                    left
-                })
-            });
-            if let Some(left) = left {
-                return (left, waited);
-            }
-            std::thread::sleep(DRAIN_CHECK_INTERVAL);
-        }
+    /// What is still in flight, and how long it was waited for, once that is nothing or has taken too long.
+    pub fn outcome(&self) -> Option<(UnderWay, Duration)> {
+        let waited = self.began.elapsed();
+        self.runner.with(|plane, _| {
+            let left = plane.under_way();
+            let is_over = left.on_links + left.in_dma == 0 && plane.kicked_for() == 0 || waited >= DRAIN_TIMEOUT;
+            is_over.then(|| {
+                plane.leave_the_rest();
+                (left, waited)
+            })
+        })
     }
 
     /// Takes the timers from all cards, so that none rings here and in the next process; they are armed again when this is
@@ -108,6 +102,7 @@ impl Fabric {
         });
         Drain {
             runner: Arc::clone(&self.runner),
+            began: Instant::now(),
             timers: Vec::new(),
         }
     }

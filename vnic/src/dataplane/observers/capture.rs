@@ -1,4 +1,4 @@
-//! Captures: frames of chosen cards as pcapng blocks, handed to a reader that may be slow without slowing the data plane.
+//! Captures: frames of chosen cards as pcapng blocks, kept for a reader that comes now and then without slowing the data plane.
 //!
 //! Frames are shown as they are on the wire, in the order of their times, and a capture changes nothing about their path. A sent frame
 //! carries the time at which the card sends it. A received one carries that at which its interrupt is decided, and the last frame that an
@@ -7,8 +7,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ether::{MacAddr, Time, pcapng};
 use firmware::{Interrupt, ReasonOf, StrategyKind};
@@ -25,8 +24,8 @@ const CHUNK_LEN: usize = 1 << 20;
 /// guest takes uncut. What comes then is dropped and counted, too.
 const UNANNOUNCED_BYTES_MAX: usize = 32 << 20;
 
-/// Chunks that were read and are kept to be filled again.
-const SPARE_CHUNKS_MAX: usize = 2;
+/// Chunks that were read and are kept to be filled again: what comes at 10 Gbit/s between two looks of the reader.
+const SPARE_CHUNKS_MAX: usize = 24;
 /// Room behind [`CHUNK_LEN`] for the last frame of a chunk.
 const CHUNK_SPARE_LEN: usize = 128 << 10;
 
@@ -123,6 +122,9 @@ impl SinkState {
 
     fn packet(&mut self, packet: &pcapng::Packet<'_>) {
         let start = self.unsorted.len();
+        if self.closed {
+            return;
+        }
         if self.waiting + start + packet.bytes.len() > SINK_BYTES_MAX {
             return self.drop_at(packet.interface);
         }
@@ -131,11 +133,11 @@ impl SinkState {
         self.blocks.push(Block { at: packet.at, bytes });
     }
 
-    /// Hands the blocks of a round over in the order of their times, behind those of earlier rounds. True if there were any.
-    fn sort(&mut self) -> bool {
+    /// Hands the blocks of a round over in the order of their times, behind those of earlier rounds.
+    fn sort(&mut self) {
         let (mut blocks, mut unsorted) = (std::mem::take(&mut self.blocks), std::mem::take(&mut self.unsorted));
         let Some(latest) = blocks.iter().map(|block| block.at).max() else {
-            return false;
+            return;
         };
         self.latest = self.latest.max(latest);
         blocks.sort_by_key(|block| block.at);
@@ -147,7 +149,6 @@ impl SinkState {
         if unsorted.capacity() <= 2 * CHUNK_LEN {
             (self.blocks, self.unsorted) = (blocks, unsorted);
         }
-        true
     }
 
     /// The unannounced frames of a queue, to be put back; `None` if there are none, or the reader has read the end.
@@ -216,15 +217,13 @@ struct Announcement<'a> {
     interrupt: Option<(&'a Interrupt, StrategyKind)>,
 }
 
-#[derive(Debug, Default)]
-struct Sink {
-    state: Mutex<SinkState>,
-    changed: Condvar,
-}
+/// Shared by the reader and the writers.
+#[derive(Clone, Debug, Default)]
+struct Sink(Arc<Mutex<SinkState>>);
 
 impl Sink {
     fn lock(&self) -> MutexGuard<'_, SinkState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -233,31 +232,24 @@ impl Sink {
 pub enum Chunk {
     /// Bytes were appended.
     Data,
-    /// Nothing came within the time-out.
+    /// Nothing has come yet.
     Idle,
-    /// The data plane is gone; nothing more will come.
+    /// Nothing more will come.
     Ended,
 }
 
 /// The reading end of a capture; the capture ends when it is dropped.
 pub struct CaptureReader {
-    sink: Arc<Sink>,
+    sink: Sink,
     origin_unix_ns: u64,
     /// Tells the captured cards that the capture has ended; none in tests without a thread.
     end: Option<Box<dyn Fn() + Send>>,
 }
 
 impl CaptureReader {
-    /// Appends what was captured to `out`, waiting for up to `timeout` if there is nothing. The first bytes are the
-    /// file's headers.
-    pub fn next_chunk(&self, out: &mut Vec<u8>, timeout: Duration) -> Chunk {
-        let state = self.sink.lock();
-        let waiting = |state: &mut SinkState| state.chunks.is_empty() && !state.closed;
-        let (mut state, _) = self
-            .sink
-            .changed
-            .wait_timeout_while(state, timeout, waiting)
-            .unwrap_or_else(PoisonError::into_inner);
+    /// Appends a piece of what was captured to `out`. The first bytes are the file's headers.
+    pub fn next_chunk(&self, out: &mut Vec<u8>) -> Chunk {
+        let mut state = self.sink.lock();
         if state.hand_over(out) {
             Chunk::Data
         } else if state.closed {
@@ -274,10 +266,13 @@ impl CaptureReader {
         reader
     }
 
-    /// Appends the file's last blocks: frames that no interrupt has announced, and for each interface, how many frames did not fit
-    /// into the space for a slow reader.
-    pub fn finish(&self, out: &mut Vec<u8>) {
+    /// Ends the capture. Its last blocks are still to be read: frames that no interrupt has announced, and for each interface, how many
+    /// frames did not fit into the space for a slow reader.
+    pub fn finish(&self) {
         let mut state = self.sink.lock();
+        if state.closed {
+            return;
+        }
         state.sort();
         for (interface, queues) in (0..).zip(std::mem::take(&mut state.queues)) {
             let ended = Announcement {
@@ -290,7 +285,8 @@ impl CaptureReader {
             }
         }
         state.sort();
-        while state.hand_over(out) {}
+        state.closed = true;
+        let mut last = Vec::new();
         for (interface, dropped) in state.dropped.iter().enumerate() {
             let statistics = pcapng::Statistics {
                 interface: interface as u32,
@@ -299,8 +295,9 @@ impl CaptureReader {
                 received_frames: None,
                 dropped_frames: Some(*dropped),
             };
-            pcapng::interface_statistics(out, &statistics);
+            pcapng::interface_statistics(&mut last, &statistics);
         }
+        state.append(&last);
     }
 }
 
@@ -319,7 +316,7 @@ pub fn begin(
     snaplen: u32,
     origin_unix_ns: u64,
 ) -> (CaptureReader, Vec<CardCapture>) {
-    let sink = Arc::new(Sink::default());
+    let sink = Sink::default();
     {
         let mut state = sink.lock();
         state.dropped = vec![0; ports.len()];
@@ -358,7 +355,7 @@ pub fn begin(
 
 /// An interface of the captured file.
 struct Place {
-    sink: Arc<Sink>,
+    sink: Sink,
     interface: u32,
     snaplen: usize,
     origin_unix_ns: u64,
@@ -447,9 +444,7 @@ impl CardCapture {
 
     /// The data plane has done everything up to now: what was captured until then is put into order and shown to the reader.
     pub fn settle(&self) {
-        if self.place.sink.lock().sort() {
-            self.place.sink.changed.notify_one();
-        }
+        self.place.sink.lock().sort();
     }
 }
 
@@ -472,8 +467,6 @@ impl Drop for CardCapture {
         let mut state = self.place.sink.lock();
         state.sort();
         state.closed = true;
-        drop(state);
-        self.place.sink.changed.notify_one();
     }
 }
 

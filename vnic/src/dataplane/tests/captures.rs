@@ -1,7 +1,5 @@
 //! Captures hold every frame, on whatever path it went, and leave nothing behind.
 
-use std::time::Duration;
-
 use super::paths::TSO4_SHORT;
 use super::{NEEDS_CHECKSUM, introduce, tcp_frame};
 use crate::dataplane::rig::{ALL_FEATURES, Rig, frame, multicast_frame, mxoe_frame};
@@ -20,8 +18,8 @@ pub(super) struct Captured {
 /// All frames of a capture of one port, which ends; and frames that it says are missing.
 pub(super) fn finish(reader: CaptureReader) -> (Vec<Captured>, u64) {
     let mut file = Vec::new();
-    while reader.next_chunk(&mut file, Duration::ZERO) == super::Chunk::Data {}
-    reader.finish(&mut file);
+    reader.finish();
+    while reader.next_chunk(&mut file) == super::Chunk::Data {}
     let word = |at: usize| u32::from_le_bytes(*file[at..].first_chunk().expect("four bytes"));
     let half = |at: usize| u16::from_le_bytes(*file[at..].first_chunk().expect("two bytes"));
     let (mut at, mut frames, mut missing) = (0, Vec::new(), 0);

@@ -412,7 +412,7 @@ fn a_capture_shows_whole_frames_both_ways_with_the_reason_of_the_interrupt() {
     rig.send_with_header(1, 1, &NEEDS_CHECKSUM, &answer);
     rig.settle();
     let mut file = Vec::new();
-    assert_eq!(reader.next_chunk(&mut file, std::time::Duration::ZERO), Chunk::Data);
+    assert_eq!(reader.next_chunk(&mut file), Chunk::Data);
     let text = String::from_utf8_lossy(&file);
     assert!(
         text.contains("mark, 2 packets"),

@@ -15,6 +15,7 @@ use vmm_sys_util::epoll::EventSet;
 
 use super::super::message::*;
 use super::super::{SessionDevice, SessionRule, SessionVring, Sessions, TranslationChange, wire};
+use crate::events::EventThread;
 use crate::memory::Misses;
 
 /// Long enough for any loaded machine: only a failing test waits so long.
@@ -305,7 +306,7 @@ impl Bench {
     pub(super) fn new() -> Bench {
         Bench {
             folder: tempfile::tempdir().unwrap(),
-            sessions: Sessions::new().unwrap(),
+            sessions: Sessions::new(&EventThread::start().unwrap()).unwrap(),
         }
     }
 
