@@ -14,7 +14,8 @@ use clap::Parser;
 /// With ESP_STATISTICS=- in the environment each process says at its end on standard error how many connections it had by ESP, and how
 /// many it left to TCP; with ESP_STATISTICS=FILE it adds that line to a file.
 ///
-/// The exit status is the program's, and as env's 127 if there is no such program, 126 if it cannot be started, 125 for another failure.
+/// The exit status is the program's, and as env's 127 if there is no such program, 126 if it cannot be started, 125 for another failure:
+/// a mistake in the command line, too.
 #[derive(Parser)]
 #[command(
     name = "esp-run",

@@ -9,7 +9,6 @@ mod perf;
 use std::{
     env,
     error::Error,
-    ffi::OsStr,
     fmt,
     fs::File,
     io::{self, Read},
@@ -58,11 +57,15 @@ fn check_library(library: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Ends this program if the name of the one to start is an option that this one does not have.
-fn refuse_unknown_option(program: &OsStr) {
-    if program.as_bytes().starts_with(b"-") {
-        let sentence = format!("there is no option '{}'", program.display());
-        Arguments::command().error(ErrorKind::UnknownArgument, sentence).exit();
+/// Takes the command line. The name of a program that is an option is one that this program does not have.
+fn parse() -> Result<Arguments, clap::Error> {
+    let arguments = Arguments::try_parse()?;
+    match arguments.program.first() {
+        Some(program) if program.as_bytes().starts_with(b"-") => {
+            let sentence = format!("there is no option '{}'", program.display());
+            Err(Arguments::command().error(ErrorKind::UnknownArgument, sentence))
+        }
+        _ => Ok(arguments),
     }
 }
 
@@ -79,7 +82,6 @@ fn run(arguments: Arguments) -> Result<()> {
     let [program, rest @ ..] = arguments.program.as_slice() else {
         bail!("no program is named");
     };
-    refuse_unknown_option(program);
     let own = env::current_exe().context("this program's own file is not known")?;
     let library = match arguments.library {
         Some(library) => library,
@@ -127,7 +129,15 @@ fn main() -> ExitCode {
     if Path::new(&called).file_name().is_some_and(|name| name == "esp_perf") {
         return perf::main();
     }
-    match run(Arguments::parse()) {
+    let arguments = match parse() {
+        Ok(arguments) => arguments,
+        // Help and the version, too: only they go to standard output. Where that is closed nobody is left to be told.
+        Err(error) => {
+            _ = error.print();
+            return ExitCode::from(if error.use_stderr() { NOT_TRIED } else { 0 });
+        }
+    };
+    match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("esp-run: {error:#}");
@@ -136,12 +146,15 @@ fn main() -> ExitCode {
     }
 }
 
+/// The exit code for everything that fails before the program is looked for, a mistake in the command line among it.
+const NOT_TRIED: u8 = 125;
+
 /// The exit code when a program does not run, as `env(1)` has it: 127 where there is none, 126 where it cannot be started, and 125 for
 /// everything before.
 fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<NotStarted>() {
         Some(NotStarted(error)) if error.kind() == io::ErrorKind::NotFound => 127,
         Some(_) => 126,
-        None => 125,
+        None => NOT_TRIED,
     }
 }

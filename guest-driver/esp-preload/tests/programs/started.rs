@@ -49,13 +49,45 @@ fn esp_run_ends_as_its_program_does_or_as_env_where_there_is_none() {
 }
 
 #[test]
+fn a_mistake_in_the_command_line_of_esp_run_ends_with_125_as_that_of_env() {
+    for arguments in [
+        &[][..],
+        &["--spin-us", "abc", "true"],
+        &["--library"],
+        &["--no-such-option", "true"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_esp-run"))
+            .args(arguments)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            (output.status.code(), output.stdout.len()),
+            (Some(125), 0),
+            "{arguments:?}: {said}"
+        );
+        assert!(said.starts_with("error: "), "{arguments:?}: {said}");
+    }
+    for option in ["--help", "--version"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_esp-run"))
+            .arg(option)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{option}: {output:?}"
+        );
+    }
+}
+
+#[test]
 fn esp_run_takes_no_mistyped_option_for_a_program() {
     let output = esp_run()
         .args(["--never-fallback", "echo", "started"])
         .output()
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(125), 0), "{said}");
     assert!(
         said.starts_with("error: there is no option '--never-fallback'\n"),
         "{said}"
