@@ -30,6 +30,7 @@ mod reload;
 mod resume;
 mod routers;
 mod save;
+mod sessions;
 mod steering;
 mod support;
 mod switches;

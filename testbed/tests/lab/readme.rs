@@ -1,17 +1,19 @@
-//! Tests of the README and the book: their lab commands are run as they are written, `vnicd` and QEMU are started with
-//! their lines, their XML is parsed, and what they name exists.
+//! Tests of the README and the book beside their [sessions](crate::sessions): `vnicd` and QEMU are started with their lines, their XML is
+//! parsed, and what they name exists.
 
 use std::{
-    collections::BTreeSet,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
 use clap::{Parser, error::ErrorKind};
-use testbed::{cli::Cli, guest_channel::GuestChannel, image, programs, vnicd_client::VnicdClient};
+use testbed::{cli::Cli, guest_channel::GuestChannel, image, vnicd_client::VnicdClient};
 
-use crate::support::{PATIENCE, World, eventually, qemus};
+use crate::{
+    sessions::path,
+    support::{PATIENCE, World, eventually, qemus},
+};
 
 /// Text of the first page; the lab that it starts is the one of `weft init`.
 const README: &str = include_str!("../../../README.md");
@@ -20,13 +22,13 @@ const README: &str = include_str!("../../../README.md");
 const BOOT_TIME_MAX: Duration = Duration::from_secs(180);
 
 /// A page with its path and its text.
-struct Page {
-    path: PathBuf,
-    text: String,
+pub struct Page {
+    pub path: PathBuf,
+    pub text: String,
 }
 
 /// Returns the README and the pages of the book that are for users.
-fn pages() -> Vec<Page> {
+pub fn pages() -> Vec<Page> {
     let mut paths = vec![root().join("README.md")];
     let mut folders = vec![root().join("docs/book/src")];
     while let Some(folder) = folders.pop() {
@@ -80,16 +82,6 @@ impl Page {
             })
             .collect()
     }
-
-    /// Returns the commands of each `console` block, without their prompts.
-    fn commands(&self) -> Vec<Vec<&str>> {
-        let command = |line| str::strip_prefix(line, "$ ").expect("every line of the block is a command");
-        let blocks = self.blocks("console");
-        blocks
-            .iter()
-            .map(|block| block.lines().map(command).collect())
-            .collect()
-    }
 }
 
 /// Returns the page of the book at this path.
@@ -99,130 +91,8 @@ fn page(path: &str) -> Page {
     found.unwrap_or_else(|| panic!("the book has no {}", path.display()))
 }
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-/// Returns the search path with weft's own programs first.
-fn path() -> std::ffi::OsString {
-    let weft = Path::new(env!("CARGO_BIN_EXE_weft")).parent().unwrap();
-    let mut path = std::ffi::OsString::from(weft);
-    path.push(":");
-    path.push(programs::find("vnicd").unwrap().parent().unwrap());
-    path.push(":");
-    path.push(std::env::var_os("PATH").unwrap_or_default());
-    path
-}
-
-#[test]
-fn the_commands_of_the_readme_work_as_typed() {
-    let pages = pages();
-    // The README and the quickstart begin with one lab, which is started once.
-    let mut done = BTreeSet::new();
-    for page in &pages {
-        for block in page.commands() {
-            assert_eq!(block.last(), Some(&"weft down"), "{}", page.path.display());
-            if !done.insert(block.clone()) {
-                continue;
-            }
-            let world = World::new(None);
-            // Lab files that a page shows begin with their names.
-            for text in page.blocks("toml") {
-                let name = text.lines().next().and_then(|line| line.strip_prefix("# "));
-                world.file(name.expect("a file name"), text);
-            }
-            for line in block {
-                println!("$ {line}\n{}", typed(&world, world.dir.path(), line));
-            }
-        }
-    }
-    assert!(
-        done.iter().any(|block| block[0] == "weft init") && done.len() >= 2,
-        "{done:?}"
-    );
-}
-
-/// Returns what a line prints that is typed in this folder; it must succeed.
-fn typed(world: &World, folder: &Path, line: &str) -> String {
-    let output = Command::new("sh")
-        .args(["-c", line])
-        .current_dir(folder)
-        .env("XDG_RUNTIME_DIR", world.dir.path())
-        .env("PATH", path())
-        .env_remove("WEFT_LAB")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {}: {said}", output.status);
-    String::from_utf8(output.stdout).unwrap()
-}
-
-#[test]
-fn the_messages_of_the_readme_are_sent_as_typed_and_measured_as_shown() {
-    let world = World::new(None);
-    typed(&world, world.dir.path(), "weft init");
-    let (mut labs, mut lengths) = (0, 0);
-    let page = page("open-mx.md");
-    for block in page
-        .blocks("text")
-        .into_iter()
-        .filter(|block| block.starts_with("$ weft up"))
-    {
-        // The file is one of this repository's, or the one just made.
-        let shipped = block.contains("testbed/experiments/");
-        let folder = if shipped { root() } else { world.dir.path().to_owned() };
-        let mut said = String::new();
-        for line in block.lines() {
-            match line.strip_prefix("$ ") {
-                Some(command) => said = typed(&world, &folder, command),
-                // Times differ; what is measured, and what the boards are, does not.
-                None => {
-                    let shown = line.split('\t').next().unwrap_or_default();
-                    let shown = shown.split(" is process ").next().unwrap_or_default();
-                    assert!(said.contains(shown), "{shown}: {said}");
-                    lengths += usize::from(line.starts_with("length"));
-                }
-            }
-        }
-        labs += 1;
-    }
-    assert!(labs == 2 && lengths >= 8, "{labs} {lengths}");
-}
-
-#[test]
-fn the_labs_of_the_readme_print_tables_as_shown() {
-    let world = World::new(None);
-    typed(&world, world.dir.path(), "weft init");
-    let pages = pages();
-    // Sessions with messages have a separate test.
-    let sessions = pages
-        .iter()
-        .filter(|page| !page.path.ends_with("open-mx.md"))
-        .flat_map(|page| page.blocks("text"))
-        .filter(|block| block.starts_with("$ weft up -d"));
-    let mut tables = 0;
-    for block in sessions {
-        let shipped = block.contains("testbed/experiments/");
-        let folder = if shipped { root() } else { world.dir.path().to_owned() };
-        let mut said = String::new();
-        for line in block.lines() {
-            if let Some(command) = line.strip_prefix("$ ") {
-                said = typed(&world, &folder, &format!("{command} 2>&1"));
-                continue;
-            }
-            // Counts and times differ. What is counted, and for which card, does not.
-            let is_heading = line
-                .split_whitespace()
-                .all(|word| word.to_uppercase() == word && word.len() > 1);
-            let words = line.split_whitespace().take(if is_heading { usize::MAX } else { 1 });
-            for word in words {
-                assert!(said.contains(word), "{word} of {line:?} is not in {said}");
-            }
-            tables += usize::from(is_heading);
-        }
-    }
-    assert!(tables >= 5, "{tables}");
 }
 
 /// Checks that `weft` understands these words; a verb that is only named may lack its arguments.
@@ -271,7 +141,7 @@ fn what_the_readme_names_exists() {
                     assert!(words.iter().all(is_known), "{command}");
                 }
                 ("esp-library", Some(&"--all")) => {}
-                // These get files or commands: `scripts/test` runs them.
+                // These get files or commands: sessions type them.
                 ("strategy" | "two-hosts", Some(_)) | (_, None) => {}
                 _ => panic!("`{command}` in the documents is unknown"),
             }
