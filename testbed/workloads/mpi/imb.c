@@ -21,7 +21,7 @@
 
 #include "usage.h"
 
-enum { MOST_SIZES = 64, MOST_ROUNDS = 101, TAG = 1 };
+enum { MOST_SIZES = 64, MOST_ROUNDS = 101, MOST_RANKS = 4096, TAG = 1 };
 
 // The ranks that take part in a measurement, and their buffers.
 typedef struct group {
@@ -44,6 +44,8 @@ typedef enum result {
     // In `in`, the sums over all ranks: at each rank, or at the root.
     SUMS,
     SUMS_AT_ROOT,
+    // In `in`, this rank's part of the sums over all ranks.
+    PART_OF_SUMS,
     // In `in`, the messages of all ranks in their order: at each rank, or at the root.
     OF_ALL,
     OF_ALL_AT_ROOT,
@@ -123,6 +125,17 @@ static void reduce(const group *g, int repetitions) {
     }
 }
 
+// Each rank gets its part of the sums. The last one also gets what the ranks do not divide evenly.
+static void reduce_scatter(const group *g, int repetitions) {
+    int all = g->size / (int)sizeof(float), counts[MOST_RANKS];
+    for (int rank = 0; rank < g->ranks; rank++) {
+        counts[rank] = all / g->ranks + (rank == g->ranks - 1 ? all % g->ranks : 0);
+    }
+    for (int i = 0; i < repetitions; i++) {
+        MPI_Reduce_scatter(g->out, g->in, counts, MPI_FLOAT, MPI_SUM, g->comm);
+    }
+}
+
 static void allgather(const group *g, int repetitions) {
     for (int i = 0; i < repetitions; i++) {
         MPI_Allgather(g->out, g->size, MPI_BYTE, g->in, g->size, MPI_BYTE, g->comm);
@@ -166,6 +179,7 @@ static const benchmark BENCHMARKS[] = {
     {"Exchange", exchange, false, 4, 1, true, OF_RIGHT},
     {"Allreduce", allreduce, false, 0, 1, true, SUMS},
     {"Reduce", reduce, false, 0, 1, true, SUMS_AT_ROOT},
+    {"Reduce_scatter", reduce_scatter, false, 0, 1, true, PART_OF_SUMS},
     {"Allgather", allgather, false, 0, 1, true, OF_ALL},
     {"Gather", gather, false, 0, 1, true, OF_ALL_AT_ROOT},
     {"Scatter", scatter, false, 0, 1, true, PART_OF_ROOT},
@@ -196,7 +210,7 @@ static int json_rows;
 static const char USAGE[] =
     "mpirun -np N imb [BENCHMARK...] [--overlap [--cores A,B] [--longer N]] [--sizes BYTES,...] [--rounds N] [--seconds S]\n"
     "           [--npmin N] [--json FILE]\n"
-    "benchmarks: PingPong PingPing SendRecv Exchange Allreduce Reduce Allgather Gather Scatter Alltoall Bcast Barrier";
+    "benchmarks: PingPong PingPing SendRecv Exchange Allreduce Reduce Reduce_scatter Allgather Gather Scatter Alltoall Bcast Barrier";
 
 static void usage(const char *problem, const char *what) {
     fprintf(stderr, "imb: %s %s\nusage: %s\n", problem, what, USAGE);
@@ -316,12 +330,13 @@ static bool are_bytes(const char *found, int count, int rank, int place) {
     return true;
 }
 
-static bool are_sums(const group *g) {
+// Whether `count` sums are those from a place on.
+static bool are_sums(const group *g, int count, int place) {
     const float *found = (const float *)(const void *)g->in;
-    for (int i = 0; i < g->size / (int)sizeof(float); i++) {
+    for (int i = 0; i < count; i++) {
         float sum = 0;
         for (int rank = 0; rank < g->ranks; rank++) {
-            sum += number_of(rank, i);
+            sum += number_of(rank, place + i);
         }
         if (found[i] != sum) {
             return false;
@@ -340,6 +355,7 @@ static bool are_all(const group *g, bool parts) {
 }
 
 static bool is_right(result result, const group *g) {
+    int sums = g->size / (int)sizeof(float);
     switch (result) {
     case OF_OTHER:
         return are_bytes(g->in, g->size, 1 - g->rank, 0);
@@ -348,9 +364,11 @@ static bool is_right(result result, const group *g) {
     case OF_RIGHT:
         return are_bytes(g->in, g->size, (g->rank + 1) % g->ranks, 0);
     case SUMS:
-        return are_sums(g);
+        return are_sums(g, sums, 0);
     case SUMS_AT_ROOT:
-        return g->rank != 0 || are_sums(g);
+        return g->rank != 0 || are_sums(g, sums, 0);
+    case PART_OF_SUMS:
+        return are_sums(g, sums / g->ranks, g->rank * (sums / g->ranks));
     case OF_ALL:
         return are_all(g, false);
     case OF_ALL_AT_ROOT:
@@ -370,7 +388,7 @@ static bool is_right(result result, const group *g) {
 // Carries the pattern out once, with bytes that are checked where they arrive.
 static void verify(const benchmark *benchmark, const group *g) {
     int bytes = g->size * g->ranks;
-    bool is_sum = benchmark->result == SUMS || benchmark->result == SUMS_AT_ROOT;
+    bool is_sum = benchmark->result == SUMS || benchmark->result == SUMS_AT_ROOT || benchmark->result == PART_OF_SUMS;
     for (int i = 0; i < bytes && !is_sum; i++) {
         g->out[i] = byte_of(g->rank, i);
     }
@@ -676,8 +694,8 @@ int main(int count, char **arguments) {
     int rank, ranks;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (ranks < 2) {
-        fprintf(stderr, "imb: needs at least 2 ranks\n");
+    if (ranks < 2 || ranks > MOST_RANKS) {
+        fprintf(stderr, "imb: needs 2 to %d ranks\n", MOST_RANKS);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     if (rank == 0 && options.json != NULL) {

@@ -7,7 +7,7 @@ use testbed::{
     mpi::imb::{Row, length_text},
 };
 
-use super::plan::Part;
+use super::plan::{MTU_JUMBO, Part};
 
 /// The kinds of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +36,13 @@ impl Figure {
         match self.kind {
             Kind::Time { benchmark, bytes: 0 } if self.part == Part::Operations => benchmark.to_owned(),
             Kind::Time { benchmark, bytes } => {
-                let place = if self.part == Part::Inside {
-                    ", inside a host"
-                } else {
-                    ""
+                let place = match (self.part, self.mtu) {
+                    (Part::Inside, _) => ", inside a host",
+                    (Part::Sizes, MTU_JUMBO) => ", 2 + 2 ranks, MTU 9000",
+                    (Part::Sizes, _) => ", 2 + 2 ranks",
+                    (Part::SizesInside, _) => ", 4 ranks inside a host",
+                    (Part::Threads, _) => ", threads",
+                    _ => "",
                 };
                 format!("{benchmark} {}{place}", length_text(bytes))
             }

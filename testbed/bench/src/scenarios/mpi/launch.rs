@@ -35,21 +35,26 @@ struct Ranks {
 /// Returns where the ranks of a part run; `memory` of them measure memory.
 fn placed(part: Part, memory: usize) -> [Ranks; 2] {
     let count = match part {
-        Part::PingPong | Part::Inside | Part::Overlap => 2,
-        Part::Operations => 4,
+        Part::PingPong | Part::Inside | Part::Overlap | Part::Threads => 2,
+        Part::Operations | Part::Sizes | Part::SizesInside => 4,
         Part::Memory => memory,
     };
     [0, 1].map(|core| Ranks {
-        host: if part == Part::Inside { 0 } else { core },
+        host: if is_inside(part) { 0 } else { core },
         core,
         count: if core == 0 { count.div_ceil(2) } else { count / 2 },
     })
 }
 
-/// Returns whether ranks that wait let others run: where there are more of them than cores, or where the helper thread of a rank
-/// that computes needs the core of one that waits.
+/// Returns whether all ranks are on one host.
+const fn is_inside(part: Part) -> bool {
+    matches!(part, Part::Inside | Part::SizesInside)
+}
+
+/// Returns whether ranks that wait let others run: where there are more of them, or of their threads, than cores, or where the
+/// helper thread of a rank that computes needs the core of one that waits.
 const fn yields(part: Part) -> bool {
-    matches!(part, Part::Operations | Part::Memory | Part::Overlap)
+    !matches!(part, Part::PingPong | Part::Inside)
 }
 
 /// Computations that are to hide a transfer take so many times as long. Beside the one that computes there is one core for all that
@@ -78,7 +83,7 @@ fn arguments_of_imb(part: Part, figures: &[Figure]) -> Vec<String> {
     let lengths: Vec<_> = lengths.iter().map(ToString::to_string).collect();
     // Rounds within a turn, and seconds of each.
     let (rounds, seconds) = match part {
-        Part::Operations => ("3", "0.03"),
+        Part::Operations | Part::Sizes | Part::SizesInside => ("3", "0.03"),
         Part::Overlap => ("15", "0.1"),
         _ => ("5", "0.05"),
     };
@@ -121,6 +126,7 @@ fn run(hosts: &Hosts, rival: Rival, part: Part, figures: &[Figure], ranks: &[Ran
     }
     let (program, arguments) = match part {
         Part::Memory => (built("mpi/memory")?, Vec::new()),
+        Part::Threads => (built("mpi/threads")?, vec![json.to_string_lossy().into_owned()]),
         _ => {
             let mut arguments = arguments_of_imb(part, figures);
             if part == Part::Overlap {
@@ -133,10 +139,7 @@ fn run(hosts: &Hosts, rival: Rival, part: Part, figures: &[Figure], ranks: &[Ran
     };
     let mut command = mpirun(hosts, rival, part)?;
     for (index, ranks) in ranks.iter().enumerate() {
-        let slots = match part {
-            Part::Inside => 2,
-            _ => ranks.count,
-        };
+        let slots = if is_inside(part) { 2 * ranks.count } else { ranks.count };
         command.args((index > 0).then_some(":"));
         command.args(["--host", &format!("{}:{slots}", NAMES[ranks.host])]);
         command.args(["-np", &ranks.count.to_string()]);
@@ -255,6 +258,7 @@ mod tests {
         assert_eq!(placed(Part::PingPong, 64), [(0, 0, 1), (1, 1, 1)]);
         assert_eq!(placed(Part::Inside, 64), [(0, 0, 1), (0, 1, 1)]);
         assert_eq!(placed(Part::Operations, 64), [(0, 0, 2), (1, 1, 2)]);
+        assert_eq!(placed(Part::SizesInside, 64), [(0, 0, 2), (0, 1, 2)]);
         assert_eq!(placed(Part::Memory, 63), [(0, 0, 32), (1, 1, 31)]);
     }
 

@@ -44,7 +44,7 @@ pub struct Options {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "ping-pong,operations,inside,memory,overlap"
+        default_value = "ping-pong,operations,sizes,sizes-inside,threads,inside,memory,overlap"
     )]
     parts: Vec<plan::Part>,
     /// Number of ranks whose memory is measured

@@ -34,8 +34,26 @@ pub const LENGTHS: [usize; 3] = [16, 4 << 10, 128 << 10];
 /// Length of long messages.
 const LONG: usize = 4 << 20;
 
+/// The operations of four ranks that are measured over the lengths around the rendezvous threshold.
+pub const SIZED: [&str; 6] = [
+    "Allreduce",
+    "Alltoall",
+    "Reduce",
+    "Reduce_scatter",
+    "Allgather",
+    "SendRecv",
+];
+/// The shortest and the longest of these lengths; each one between them is twice the one before.
+const SIZES: [usize; 2] = [4 << 10, 1 << 20];
+/// Where the length doubles, the time may grow by half as much again. More is a step, where another way of sending begins.
+const STEP_MAX: f64 = 3.0;
+const OVER_TCP_MAX: f64 = 1.2;
+const OVER_MEMORY_MAX: f64 = 2.0;
+/// What several threads of two ranks do at once, with the length of their messages.
+pub const THREADED: [(&str, usize); 2] = [("Sendrecv", 16 << 20), ("Receivers", 200_000)];
+
 const MTU_USUAL: usize = 1500;
-const MTU_JUMBO: usize = 9000;
+pub const MTU_JUMBO: usize = 9000;
 
 const NANOSECONDS_OVER_OMX_PERF_MAX: f64 = 500.0;
 const BYTES_OVER_TCP_MAX: f64 = 24.0 * 1024.0 * 1024.0;
@@ -48,6 +66,12 @@ pub enum Part {
     PingPong,
     /// Ten operations of four ranks, two in each namespace.
     Operations,
+    /// Six operations of four ranks, two in each namespace, with messages of 4 KiB to 1 MiB at MTU 9000 and 1500.
+    Sizes,
+    /// The same operations of four ranks within one namespace.
+    SizesInside,
+    /// Messages of several threads of two ranks at once.
+    Threads,
     /// Empty messages there and back within one namespace.
     Inside,
     /// Resident memory of a rank that has exchanged a message with every other one.
@@ -192,6 +216,50 @@ impl Builder {
         self.group(&rivals.map(|rival| (rival, &*figures)));
     }
 
+    /// Adds the operations over all lengths, at an MTU, with the rivals and how far behind each of them the provider may be.
+    fn sizes(&mut self, part: Part, mtu: usize, rivals: &[(Rival, Limit, Weight)]) {
+        let mut figures = Vec::new();
+        for benchmark in SIZED {
+            let figure = |bytes| Figure {
+                part,
+                mtu,
+                kind: Kind::Time { benchmark, bytes },
+            };
+            let lengths = std::iter::successors(Some(SIZES[0]), |bytes| Some(2 * bytes));
+            let of_lengths: Vec<_> = lengths.take_while(|bytes| *bytes <= SIZES[1]).map(figure).collect();
+            for figure in &of_lengths {
+                for (rival, limit, weight) in rivals {
+                    self.bar(*figure, Some(*rival), *limit, *weight);
+                }
+            }
+            for pair in of_lengths.windows(2) {
+                let [shorter, longer] = [pair[0], pair[1]].map(|figure| {
+                    let rival = Rival::Mx;
+                    self.cell(Work { rival, figure })
+                });
+                self.plan
+                    .bars
+                    .push(Bar::must(longer, shorter, Limit::RatioMax(STEP_MAX)));
+            }
+            figures.extend(of_lengths);
+        }
+        let all = [Rival::Mx].into_iter().chain(rivals.iter().map(|(rival, ..)| *rival));
+        let turns: Vec<_> = all.map(|rival| (rival, &*figures)).collect();
+        self.group(&turns);
+    }
+
+    fn threads(&mut self) {
+        let figures = THREADED.map(|(benchmark, bytes)| Figure {
+            part: Part::Threads,
+            mtu: MTU_JUMBO,
+            kind: Kind::Time { benchmark, bytes },
+        });
+        for figure in figures {
+            self.bar(figure, Some(Rival::Tcp), Limit::RatioMax(OVER_TCP_MAX), Weight::Must);
+        }
+        self.group(&[(Rival::Mx, &figures), (Rival::Tcp, &figures)]);
+    }
+
     fn inside(&mut self) {
         let empty = Figure {
             part: Part::Inside,
@@ -245,6 +313,18 @@ pub fn plan(options: &Options) -> (Plan, BTreeMap<Cell, Work>) {
         match part {
             Part::PingPong => builder.ping_pong(),
             Part::Operations => builder.operations(),
+            Part::Sizes => {
+                let tcp = Limit::RatioMax(OVER_TCP_MAX);
+                let rivals = [(Rival::Tcp, tcp, Weight::Must), (Rival::TcpAndMemory, tcp, Weight::Aim)];
+                for mtu in [MTU_JUMBO, MTU_USUAL] {
+                    builder.sizes(*part, mtu, &rivals);
+                }
+            }
+            Part::SizesInside => {
+                let memory = (Rival::Memory, Limit::RatioMax(OVER_MEMORY_MAX), Weight::Must);
+                builder.sizes(*part, MTU_JUMBO, &[memory]);
+            }
+            Part::Threads => builder.threads(),
             Part::Inside => builder.inside(),
             Part::Memory => builder.memory(options.ranks.into()),
             Part::Overlap => builder.overlap(),
@@ -298,6 +378,18 @@ mod tests {
             .collect();
         assert_eq!(lines.iter().filter(|line| line.ends_with("≤ 1.00 TCP")).count(), 10);
         lines.retain(|line| !line.ends_with("≤ 1.00 TCP"));
+        // Six operations of nine lengths, on two hosts at two MTUs, and on one.
+        let of_sizes = |line: &str| line.starts_with(|first: char| first.is_alphabetic()) && line.contains(" ranks");
+        let with = |end: &str| {
+            lines
+                .iter()
+                .filter(|line| of_sizes(line) && line.ends_with(end))
+                .count()
+        };
+        assert_eq!(with("≤ 1.20 TCP"), 6 * 9 * 2);
+        assert_eq!(with("≤ 2.00 shared memory"), 6 * 9);
+        assert_eq!(with("≤ 3.00 mx"), 6 * 8 * 3);
+        lines.retain(|line| !of_sizes(line));
         assert_eq!(
             lines,
             [
@@ -308,6 +400,8 @@ mod tests {
                 "PingPong 4 MiB, MTU 9000 ≥ 0.95 libfabric's tcp, no offloads",
                 "PingPong 4 MiB, MTU 1500 ≥ 0.70 TCP, no offloads",
                 "PingPong 4 MiB, MTU 1500 ≥ 0.70 libfabric's tcp, no offloads",
+                "Sendrecv 16 MiB, threads ≤ 1.20 TCP",
+                "Receivers 195 KiB, threads ≤ 1.20 TCP",
                 "PingPong 0 B, inside a host ≤ 2.00 shared memory",
                 "memory of a rank with 63 peers ≤ + 24.0 MiB TCP",
                 "4 MiB hidden, sender ≥ 80.0 %",
