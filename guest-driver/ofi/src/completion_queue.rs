@@ -7,24 +7,22 @@ use std::{
     ptr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use crate::{abi::*, bound::BoundEndpoints, domain::Domain, object};
+use crate::{
+    abi::*,
+    bound::BoundEndpoints,
+    domain::Domain,
+    idle::{self, Idle, Next},
+    object,
+};
 
 /// Since this version of the interface an error entry has a length of error data.
 const ERR_DATA_SIZE_SINCE: u32 = fi_version(1, 5);
-
-/// After so many reads that find nothing, some tens of microseconds, each further one lets other processes run: with more
-/// ranks than processors the message comes from one of them, and not every MPI lets others run while it sends.
-const SPIN_READS: u32 = 256;
-/// After so many reads in a row in which others ran, and nothing came, the thread sleeps in each further one.
-const CROWDED_READS: u32 = 16;
-/// A sleeping thread checks so often for what its endpoint does not know of, such as an MPI implementation's own shared memory.
-const CROWDED_SLEEP: Duration = Duration::from_millis(1);
 
 /// An operation that is over.
 #[derive(Clone, Copy)]
@@ -56,8 +54,8 @@ pub(crate) struct CompletionQueue {
     pub(crate) endpoints: BoundEndpoints,
     /// A thread that waits is to return.
     signalled: AtomicBool,
-    /// The reads since the last one that found something.
-    empty_reads: AtomicU32,
+    idle: Idle,
+    opened: Instant,
 }
 
 impl CompletionQueue {
@@ -112,36 +110,37 @@ impl CompletionQueue {
         self.endpoints.progress();
         // SAFETY: as above.
         let taken = unsafe { self.take(out, count, sources) };
-        if taken == -FI_EAGAIN as isize {
-            // Threads may miss counts of each other's: it is a rule of thumb.
-            let empty_reads = self.empty_reads.load(Ordering::Relaxed);
-            if empty_reads < SPIN_READS {
-                self.empty_reads.store(empty_reads + 1, Ordering::Relaxed);
-                return taken;
+        if taken != -FI_EAGAIN as isize {
+            self.idle.found();
+            return taken;
+        }
+        let now_ns = || u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        match self.idle.found_nothing(now_ns) {
+            Next::Return => return taken,
+            Next::LetOthersRun => {
+                let (from_ns, switches) = (now_ns(), context_switches());
+                thread::yield_now();
+                self.idle.others_ran(context_switches() != switches, from_ns);
+                self.endpoints.progress();
             }
-            self.let_others_run(empty_reads);
-        } else {
-            self.empty_reads.store(0, Ordering::Relaxed);
+            Next::Sleep => self.sleep(),
+        }
+        // The program may let others run, too, before it looks again.
+        // SAFETY: as above.
+        let taken = unsafe { self.take(out, count, sources) };
+        if taken != -FI_EAGAIN as isize {
+            self.idle.found();
         }
         taken
     }
 
-    /// Lets other processes run. Where there are some, again and again, the thread sleeps: processes that only yield to each
-    /// other keep those that they wait for, and the kernel's own, from running.
-    fn let_others_run(&self, empty_reads: u32) {
-        let before = context_switches();
-        thread::yield_now();
-        if context_switches() == before {
-            self.empty_reads.store(SPIN_READS, Ordering::Relaxed);
-        } else if empty_reads < SPIN_READS + CROWDED_READS {
-            self.empty_reads.store(empty_reads + 1, Ordering::Relaxed);
-        } else {
-            let mut waiter = self.endpoints.waiter();
-            waiter.prepare();
-            self.endpoints.progress();
-            if self.entries().is_empty() {
-                waiter.sleep(Some(CROWDED_SLEEP));
-            }
+    /// Sleeps until something is there, or a moment has passed.
+    fn sleep(&self) {
+        let mut waiter = self.endpoints.waiter();
+        waiter.prepare();
+        self.endpoints.progress();
+        if self.entries().is_empty() {
+            waiter.sleep(Some(idle::SLEEP));
         }
     }
 
@@ -249,7 +248,8 @@ pub(crate) unsafe extern "C" fn open(
             entries: Mutex::default(),
             endpoints: BoundEndpoints::default(),
             signalled: AtomicBool::new(false),
-            empty_reads: AtomicU32::new(0),
+            idle: Idle::new(),
+            opened: Instant::now(),
         }),
     });
     // SAFETY: the caller's promise.

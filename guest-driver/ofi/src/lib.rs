@@ -22,6 +22,7 @@ mod domain;
 mod endpoint;
 mod event_queue;
 mod fabric;
+mod idle;
 mod info;
 mod log;
 mod memory_region;
