@@ -57,7 +57,7 @@ pub struct Arguments {
     #[arg(long, env = "OMX_USER_RIGHTS", value_name = "MASK", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..8))]
     pub user_rights: u8,
     /// Microseconds that data of large messages may wait in queues before less of it is requested at once. Default: 1000, and 50000 on
-    /// virtio cards, where a processor that is away looks like a queue. A lower value leaves IP more of a slow link.
+    /// virtio cards and veth, where a processor that is away looks like a queue. A lower value leaves IP more of a slow link.
     #[arg(long, env = "OMX_QUEUE_US_MAX", value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub queue_us_max: Option<u32>,
     /// Whether data of large messages arrives on its own socket, from which the receiver's core copies it, or in the ring, into which it

@@ -64,7 +64,7 @@ fn how_long_pulled_data_may_wait_in_queues_is_a_setting_that_endpoints_get() {
         "authority::how_long_pulled_data_may_wait_in_queues_is_a_setting_that_endpoints_get",
         || {
             let veth = Veth::new(1500);
-            for (options, ns) in [(&[][..], 1_000_000), (&["--queue-us-max", "12345"][..], 12_345_000)] {
+            for (options, ns) in [(&[][..], 50_000_000), (&["--queue-us-max", "12345"][..], 12_345_000)] {
                 let omxd = Omxd::start(&[], &veth.a, options);
                 let opened = omxd.session().unwrap().open_endpoint(None).unwrap();
                 assert_eq!(opened.pull_queue_ns_max, ns);
