@@ -15,7 +15,7 @@ use std::{
 use mxoe::matching::Selector;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::{Error, authority::AuthorityCare, clock, shared::Shared};
+use crate::{Error, authority::AuthorityCare, clock, shared::Shared, short_slice};
 
 /// A program that was in the library this short ago makes progress itself.
 const PROGRAM_NS: u64 = 200_000;
@@ -173,6 +173,7 @@ impl Care {
 
 fn run() {
     let Some(helper) = HELPER.get() else { return };
+    short_slice::ask();
     let mut cares: Vec<Care> = Vec::new();
     loop {
         {

@@ -44,6 +44,7 @@ mod peers;
 mod registrations;
 mod request;
 mod shared;
+mod short_slice;
 mod slab;
 mod sleepers;
 mod store;
