@@ -179,6 +179,16 @@ impl Segments {
         }
     }
 
+    /// Returns a copy of all bytes, in memory that nothing is written to before.
+    pub(crate) fn to_boxed(&self) -> Box<[u8]> {
+        let mut copy = Vec::with_capacity(self.len as usize);
+        self.pieces(0, self.len as usize, |ptr, len| {
+            // SAFETY: as in `read_at`; nobody writes to it during this call.
+            copy.extend_from_slice(unsafe { slice::from_raw_parts(ptr, len) });
+        });
+        copy.into_boxed_slice()
+    }
+
     /// Copies the first bytes out, as many as `out` has.
     pub(crate) fn read(&self, out: &mut [u8]) {
         self.read_at(0, out);
@@ -301,6 +311,7 @@ mod tests {
         let mut out = [0; 15];
         segments.read(&mut out);
         assert_eq!(out, [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 9]);
+        assert_eq!(*segments.to_boxed(), out);
         let mut parts = Vec::new();
         segments.append_parts(1, 9, &mut parts);
         let lens: Vec<usize> = parts.iter().map(|part| part.len()).collect();

@@ -210,6 +210,18 @@ const SHARED_RNDV_THRESHOLD_MAX: u32 = crate::local::PAYLOAD_LEN_MAX as u32;
 const PULL_BLOCKS: u32 = 4;
 
 impl EndpointOptions {
+    /// Sets the longest messages sent eagerly to other hosts and within this one, in bytes, where the environment says nothing of them.
+    #[must_use]
+    pub fn sending_eagerly(mut self, rndv_threshold: u32, shared_rndv_threshold: u32) -> Self {
+        if env::var_os("OMX_RNDV_THRESHOLD").is_none() {
+            self.rndv_threshold = rndv_threshold;
+        }
+        if env::var_os("OMX_SHARED_RNDV_THRESHOLD").is_none() {
+            self.shared_rndv_threshold = shared_rndv_threshold;
+        }
+        self
+    }
+
     /// The field of the match information that is the context id.
     ///
     /// # Errors
@@ -244,6 +256,12 @@ const CONTEXT_ID_BITS_MAX: u8 = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_protocol_above_chooses_what_is_sent_eagerly_where_the_user_has_not() {
+        let options = EndpointOptions::default().sending_eagerly(40_000, 5_000);
+        assert_eq!((options.rndv_threshold, options.shared_rndv_threshold), (40_000, 5_000));
+    }
 
     #[test]
     fn m_om_a_only_engines_that_exist_are_chosen_and_others_are_named_in_a_sentence() {

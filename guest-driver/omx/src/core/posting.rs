@@ -247,9 +247,7 @@ impl Core {
                 if let Some(Transfer::Send { request, bytes }) = self.store.transfers.get_mut(key)
                     && let SendBytes::Program(memory) = bytes
                 {
-                    let mut copy = vec![0; length as usize].into_boxed_slice();
-                    memory.read(&mut copy);
-                    *bytes = SendBytes::Copy(copy);
+                    *bytes = SendBytes::Copy(memory.to_boxed());
                     *request = None;
                 }
                 self.early(request);
@@ -294,8 +292,7 @@ impl Core {
         let body = if in_place {
             UnexpBody::OwnInPlace(request, memory)
         } else {
-            let mut data = vec![0; length as usize].into_boxed_slice();
-            memory.read(&mut data);
+            let data = memory.to_boxed();
             if let Some(entry) = self.store.requests.get_mut(request) {
                 entry.buffered = true;
             }
