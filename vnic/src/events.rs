@@ -1,5 +1,5 @@
-//! The one thread of the control plane. It waits for listeners, clients, timers and wake-ups on one `EventManager`, and calls whoever
-//! asked for them. What it calls returns at once: whatever has to wait asks for a timer. Only the connection of a card has threads of
+//! The one thread of the control plane. It waits for listeners, clients, timers and wake-ups on one `EventManager`, and calls the
+//! subscriber that asked for them. What it calls returns at once: whatever has to wait asks for a timer. Only the connection of a card has threads of
 //! its own, as the published daemon that serves it blocks.
 
 use std::io;

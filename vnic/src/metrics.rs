@@ -45,12 +45,12 @@ fn serve(events: &EventThread, socket: ClaimedSocket, fabric: Fabric) -> Result<
     let mut registry = Registry::with_prefix("weft");
     registry.register_collector(Box::new(Ports(fabric)));
     let registry = Arc::new(registry);
-    let meet = move || Request {
+    let welcome = move || Request {
         registry: Arc::clone(&registry),
         first_line: Vec::new(),
         len: 0,
     };
-    server::start(events, socket, meet)
+    server::start(events, socket, welcome)
 }
 
 /// What has come of a request, which ends with an empty line.

@@ -374,8 +374,8 @@ fn ports_and_two_hundred_clients_cost_no_thread_each() {
     let control = paths.at("c.sock");
     let start = |ports: usize| {
         let ports = (0..ports).flat_map(|port| ["--listen".to_owned(), paths.text(&format!("p{port}"))]);
-        // A port that connects finds nobody.
-        let all: Vec<_> = ports.chain(["--connect".to_owned(), paths.text("nobody")]).collect();
+        // A port that connects finds no listener.
+        let all: Vec<_> = ports.chain(["--connect".to_owned(), paths.text("absent")]).collect();
         Running::start(&all.iter().map(String::as_str).collect::<Vec<_>>(), &control)
     };
     let threads = threads_of(&start(1));

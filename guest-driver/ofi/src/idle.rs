@@ -11,7 +11,7 @@ use std::{
 /// After so many reads that find nothing, some tens of microseconds, each further one lets others run: with more ranks than processors
 /// the message comes from one of them.
 const SPIN_READS: u32 = 256;
-/// After so many where others ran the last time: whoever reads longer keeps the one that it waits for from running. With 256, each
+/// After so many where others ran the last time: a thread that reads longer keeps the one that it waits for from running. With 256, each
 /// rendezvous between ranks that share a processor took 50 µs more.
 const SPIN_READS_CROWDED: u32 = 2;
 /// After so long in which others ran again and again, and nothing came, the thread sleeps in each further read: processes that only yield

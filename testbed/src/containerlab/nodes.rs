@@ -119,6 +119,8 @@ impl Guest {
 
     fn image(&mut self, image: &Yaml, notes: &mut Vec<Note>) {
         let name = image.text().unwrap_or_default();
+        // The image of a node is in place of its kind's.
+        self.packages.clear();
         let instead = if name.contains("frr") {
             self.packages.insert(FRR);
             "Debian's package frr in the image \"network\""

@@ -20,7 +20,7 @@ use request::{Follows, answer, drained, error_line};
 use server::{Next, Talk};
 
 /// How often captures and flight recorders are emptied: at a million events a second, the usual ring of the latter is a third full by
-/// then. The data plane wakes nobody.
+/// then. The data plane wakes no thread for them.
 const STREAM_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Permissions of the control socket: only the user who runs the cards may change them.
@@ -37,14 +37,14 @@ pub fn serve(
     started: Instant,
     on_shutdown: Arc<dyn Fn() + Send + Sync>,
 ) -> Result<Subscription, ClaimError> {
-    let meet = move || Requests {
+    let welcome = move || Requests {
         fabric: fabric.clone(),
         started,
         on_shutdown: Arc::clone(&on_shutdown),
         drain: None,
         follows: Follows::Nothing,
     };
-    server::start(events, ClaimedSocket::bind(path, Some(MODE))?, meet)
+    server::start(events, ClaimedSocket::bind(path, Some(MODE))?, welcome)
 }
 
 /// What a client asks for.

@@ -177,18 +177,18 @@ struct Server<T, M> {
     timer: TimerFd,
     /// Until then no connection is accepted.
     deaf_until: Option<Instant>,
-    meet: M,
+    welcome: M,
     clients: HashMap<RawFd, Client<T>>,
 }
 
-/// Serves those who connect until what this returns is dropped, which closes every connection. `meet` is called for each client.
+/// Serves those who connect until what this returns is dropped, which closes every connection. `welcome` is called for each client.
 ///
 /// # Errors
 /// The system gives nothing to wait with.
 pub fn start<T: Talk>(
     events: &EventThread,
     socket: ClaimedSocket,
-    meet: impl Fn() -> T + Send + 'static,
+    welcome: impl Fn() -> T + Send + 'static,
 ) -> Result<Subscription, ClaimError> {
     let system = ClaimError::system(socket.path());
     let started = TimerFd::new().map_err(io::Error::from).and_then(|timer| {
@@ -196,7 +196,7 @@ pub fn start<T: Talk>(
             socket,
             timer,
             deaf_until: None,
-            meet,
+            welcome,
             clients: HashMap::new(),
         })
     });
@@ -214,7 +214,7 @@ impl<T: Talk, M: Fn() -> T> Server<T, M> {
             return Ok(());
         }
         let client = Client {
-            talk: (self.meet)(),
+            talk: (self.welcome)(),
             said: Vec::new(),
             has_finished: false,
             unread: Vec::new(),

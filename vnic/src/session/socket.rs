@@ -150,7 +150,7 @@ impl ClaimedSocket {
         bind().map_err(ClaimError::system(Path::new(&address.to_string())))
     }
 
-    /// The listening socket, which nobody waits on.
+    /// The listening socket, on which no call waits.
     pub fn listener(&self) -> &OwnedFd {
         &self.listener
     }

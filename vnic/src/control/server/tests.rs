@@ -61,11 +61,11 @@ impl Bench {
         let listener = ClaimedSocket::bind(&folder.path().join("s"), None).unwrap();
         let is_released = Arc::new(AtomicBool::new(false));
         let for_clients = Arc::clone(&is_released);
-        let meet = move || Echo::<HURRIED>(Arc::clone(&for_clients));
+        let welcome = move || Echo::<HURRIED>(Arc::clone(&for_clients));
         Bench {
             folder,
             is_released,
-            _server: start(&EventThread::start().unwrap(), listener, meet).unwrap(),
+            _server: start(&EventThread::start().unwrap(), listener, welcome).unwrap(),
         }
     }
 

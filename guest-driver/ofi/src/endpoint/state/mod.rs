@@ -61,7 +61,7 @@ const LINGER: Duration = Duration::from_secs(10);
 /// The longest message to another host that is sent at once, its prefix included: 32 KiB of a program's, as its users know of MX. 64 and
 /// 128 KiB took four ranks on two hosts as long as announced messages (veth, MTU 9000), and hold more of a peer's memory.
 const EAGER_LEN_MAX: u32 = (32 << 10) + PREFIX_LEN as u32;
-/// The same within a host: the longest that goes through the shared ring. Above it one copy costs less than two.
+/// The longest within a host that is sent at once: what goes through the shared ring. Above it one copy costs less than two.
 const SHARED_EAGER_LEN_MAX: u32 = 32 << 10;
 /// The messages that are taken from the library at once.
 const TAKEN_MAX: usize = 64;

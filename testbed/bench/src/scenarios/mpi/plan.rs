@@ -45,7 +45,7 @@ pub const SIZED: [&str; 6] = [
 ];
 /// The shortest and the longest of these lengths; each one between them is twice the one before.
 const SIZES: [usize; 2] = [4 << 10, 1 << 20];
-/// Where the length doubles, the time may grow by half as much again. More is a step, where another way of sending begins.
+/// Where the length doubles, the time may grow by half as much again. More is a step, where another protocol begins.
 const STEP_MAX: f64 = 3.0;
 const OVER_TCP_MAX: f64 = 1.2;
 const OVER_MEMORY_MAX: f64 = 2.0;
@@ -68,7 +68,7 @@ pub enum Part {
     Operations,
     /// Six operations of four ranks, two in each namespace, with messages of 4 KiB to 1 MiB at MTU 9000 and 1500.
     Sizes,
-    /// The same operations of four ranks within one namespace.
+    /// Those operations of four ranks within one namespace.
     SizesInside,
     /// Messages of several threads of two ranks at once.
     Threads,
