@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use crate::guest_memory::MEMORY_MIB_MIN;
 use crate::image::{Cache, Image, ImageError};
 use crate::qemu::{Boot, Machine, OnReboot, Qemu, QemuError};
 
@@ -165,7 +166,7 @@ fn probe(qemu: &Qemu, image: &Image) -> Result<Result<(), String>, AccelError> {
     let machine = Machine {
         name: "weft-probe".into(),
         cpus: 1,
-        memory_mib: 128,
+        memory_mib: MEMORY_MIB_MIN,
         accel: Accel::Kvm,
         boot: Boot {
             kernel: Some(image.kernel.clone()),

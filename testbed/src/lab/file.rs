@@ -248,7 +248,7 @@ pub struct NodeFile {
     /// Processors (1 to 16).
     #[schemars(with = "Option<Whole<1, 16>>")]
     pub cpus: Option<Spanned<i64>>,
-    /// Memory (`128M` to `64G`).
+    /// Memory (`144M` to `64G`).
     #[schemars(with = "Option<Memory>")]
     pub memory: Option<Spanned<Size>>,
     /// NICs, `eth0` first. Default: one, on the only switch. `nic = []` for none.

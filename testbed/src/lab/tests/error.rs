@@ -223,7 +223,7 @@ fn several_mistakes_are_shown_together_in_the_order_of_the_file() {
         error.to_string(),
         "lab.toml:3:8: 99 processors are not possible\n3 | cpus = 99\n  |        ^^\n  = from 1 to 16\n\
          lab.toml:4:10: a guest cannot have 1M of memory\n4 | memory = \"1M\"\n  |          ^^^^\n  \
-         = whole MiB from 128M to 64G"
+         = whole MiB from 144M to 64G"
     );
 }
 

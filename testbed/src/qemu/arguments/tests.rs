@@ -17,7 +17,7 @@ fn machine() -> Machine {
     Machine {
         name: "n1".into(),
         cpus: 2,
-        memory_mib: 128,
+        memory_mib: MEMORY_MIB_MIN,
         accel: Accel::Tcg,
         boot: Boot {
             kernel: Some("/dev/null".into()),
@@ -100,7 +100,7 @@ fn the_list_follows_the_version() {
         "{new}"
     );
     assert!(
-        new.contains("memory-backend-memfd,id=memory0,size=128M,share=on"),
+        new.contains("memory-backend-memfd,id=memory0,size=144M,share=on"),
         "{new}"
     );
     let mut plain = machine();
