@@ -99,7 +99,7 @@ fn queue_pairs_jumbo_frames_ports_without_offloads_and_trunks_work_together() {
 
         // The card spreads flows over the queues that the guest receives on. TCP from the port with offloads to the one
         // without, and back.
-        world.guest("n2", "iperf3 -s -D");
+        world.iperf3_server("n2", "");
         let before = queues(&world, "n2", "rx");
         eventually("flows on both queues", || {
             for direction in ["", "-R"] {

@@ -249,7 +249,7 @@ fn m_gf10_reasons_are_what_the_guest_took_and_captured_frames_are_what_the_card_
             world.guest(node, "killall omxd; while pidof omxd; do sleep 0.1; done");
         }
         let tcp = "ping -q -c 3 -i 0.1 n2; iperf3 -c n2 -n 256K >/dev/null";
-        world.guest("n2", "iperf3 -s -D -1");
+        world.iperf3_server("n2", "-1");
         phase(
             "TCP, timeout",
             Rhythm::Flood,

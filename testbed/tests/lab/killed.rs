@@ -95,7 +95,7 @@ fn traffic_and_settings_survive_a_killed_vnicd() {
         for (node, other) in [("n1", "n2"), ("n2", "n1"), ("n1", "n3"), ("n3", "n1")] {
             world.introduce(node, other);
         }
-        world.guest("n2", "iperf3 -s -D -1 -J --logfile /tmp/report");
+        world.iperf3_server("n2", "-1 -J --logfile /tmp/report");
         let sender = [
             "exec", "-n", "n1", "--", "iperf3", "-c", "n2", "-u", "-b", "320k", "-l", "80", "-t", SENDING_S,
         ];

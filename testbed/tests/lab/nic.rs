@@ -155,7 +155,8 @@ fn a_cable_of_a_node_that_is_off_is_pulled_at_once_and_found_pulled_when_it_boot
 
 /// M-GF7 in a guest: an interrupt per packet while it is quiet, few under a flood, and quiet again behind it.
 pub fn m_gf7_adaptive_moderation_interrupts_for_each_packet_when_quiet_and_seldom_under_a_flood(world: &World) {
-    world.guest("n2", "nicctl coalesce adaptive --delay-us 1000 && iperf3 -s -D -1");
+    world.guest("n2", "nicctl coalesce adaptive --delay-us 1000");
+    world.iperf3_server("n2", "-1");
     let counted = || {
         let stats = world.stats("n2");
         let frames = stats["rx"]["frames"].as_u64().unwrap();
@@ -212,10 +213,8 @@ pub fn m_gf7_adaptive_moderation_interrupts_for_each_packet_when_quiet_and_seldo
 pub fn m_gf8_marked_frames_interrupt_at_once_while_a_flood_has_made_the_delay_long(world: &World) {
     const MESSAGES: u64 = 50;
     let _server = world.perf_server("n2");
-    world.guest(
-        "n2",
-        "nicctl coalesce adaptive-open-mx --delay-us 1000 && iperf3 -s -D -1",
-    );
+    world.guest("n2", "nicctl coalesce adaptive-open-mx --delay-us 1000");
+    world.iperf3_server("n2", "-1");
     let by_reason = || {
         let stats = world.stats("n2");
         ["mark", "adaptive"].map(|reason| count(&stats["interrupts"]["by_reason"], reason))

@@ -162,6 +162,17 @@ impl World {
         server
     }
 
+    /// Starts an `iperf3` server that goes to the background, and waits until it listens: it goes there before.
+    pub fn iperf3_server(&self, node: &str, options: &str) {
+        self.guest(node, &format!("iperf3 -s -D {options}"));
+        eventually("iperf3 listens", || {
+            let listens = "cat /proc/net/tcp /proc/net/tcp6 | grep -qE ':1451 [0-9A-F:]+ 0A '";
+            self.run(&["exec", "-n", node, "--", "sh", "-c", listens])
+                .status
+                .success()
+        });
+    }
+
     /// Runs a command in a guest and returns what it prints; it must succeed.
     pub fn guest(&self, node: &str, script: &str) -> String {
         self.ok(&["exec", "-n", node, "--", "sh", "-c", script])
