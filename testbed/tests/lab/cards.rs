@@ -16,14 +16,13 @@ use serde_json::Value;
 use testbed::{
     accel::Accel,
     guest_channel::GuestChannel,
-    image::{self, Cache, GuestBinaries, Recipe},
     programs,
     qemu::{Boot, Machine, Nic, NicBackend, OnReboot, Qemu, SocketMode},
     vnicd_client::VnicdClient,
 };
 use weft_agent::config::{GuestConfig, Interface};
 
-use crate::support::{Killed, PATIENCE, World, eventually, qemus, signal};
+use crate::support::{Killed, PATIENCE, World, eventually, minimal_image, qemus, signal};
 
 /// This lab has everything unusual together, since it has to work in combination.
 const CARDS: &str = r#"
@@ -173,14 +172,7 @@ fn vnicd(folder: &Path) -> (Killed, VnicdClient) {
 }
 
 fn machine(folder: &Path) -> Machine {
-    let binaries = GuestBinaries::locate().unwrap();
-    let image = image::build(
-        &Recipe::minimal(),
-        &Cache::open_default().unwrap(),
-        &binaries,
-        &mut |_| {},
-    )
-    .unwrap();
+    let image = minimal_image();
     let modes = [
         ("server.sock", SocketMode::QemuListens),
         ("client.sock", SocketMode::BackendListens),

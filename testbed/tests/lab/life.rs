@@ -8,7 +8,7 @@ use std::{
 
 use rustix::process::Signal;
 
-use crate::support::{LONELY, PAIR, PATIENCE, World, eventually, kill, processes_of, signal};
+use crate::support::{LONELY, PAIR, PATIENCE, World, eventually, kill, minimal_image, processes_of, signal};
 
 fn nothing_is_left(world: &World) {
     eventually("no process, socket or file of the lab is left", || {
@@ -187,14 +187,7 @@ fn a_guest_that_switches_itself_off_is_shown_and_can_be_started_again() {
 
 #[test]
 fn a_node_boots_a_kernel_and_initramfs_of_its_own() {
-    use testbed::image::{self, Cache, GuestBinaries, Recipe};
-    let image = image::build(
-        &Recipe::minimal(),
-        &Cache::open_default().unwrap(),
-        &GuestBinaries::locate().unwrap(),
-        &mut |_| {},
-    )
-    .unwrap();
+    let image = minimal_image();
     let world = World::new(None);
     world.up(&format!(
         "name = \"own\"\n[[node]]\nname = \"n1\"\nnic = []\nkernel = {:?}\ninitramfs = {:?}\nappend = \"my.word=7\"\n",

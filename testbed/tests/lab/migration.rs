@@ -10,27 +10,20 @@ use std::{
 use testbed::{
     accel::Accel,
     guest_channel::GuestChannel,
-    image::{self, Cache, GuestBinaries, Recipe},
     programs,
     qemu::{Boot, Machine, Nic, NicBackend, OnReboot, Qemu, Qmp, SocketMode, Transfer},
     vnicd_client::VnicdClient,
 };
 use weft_agent::config::{GuestConfig, Interface};
 
-use crate::support::{Killed, PATIENCE, eventually, qemus};
+use crate::support::{Killed, PATIENCE, eventually, minimal_image, qemus};
 
 /// Time within which a guest on a busy machine has booted.
 const BOOT_TIME_MAX: Duration = Duration::from_secs(180);
 
 /// Makes the machine of guest `number` at the port `port`, and the file with its name and address.
 fn machine(folder: &Path, number: u8, port: &str, incoming: bool) -> Machine {
-    let image = image::build(
-        &Recipe::minimal(),
-        &Cache::open_default().unwrap(),
-        &GuestBinaries::locate().unwrap(),
-        &mut |_| {},
-    )
-    .unwrap();
+    let image = minimal_image();
     let mac = ether::MacAddr([0x52, 0x54, 0, 0, 0, number]);
     let config = GuestConfig {
         hostname: format!("g{number}"),

@@ -13,6 +13,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use testbed::image::{self, Cache, GuestBinaries, Image, Recipe};
 
 /// A lab of two guests on one switch.
 pub const PAIR: &str = "name = \"pair\"\n[[node]]\nname = \"n1\"\n[[node]]\nname = \"n2\"\n";
@@ -213,6 +214,12 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "not within {} s: {what}", PATIENCE.as_secs());
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Returns the image of guests that name none, made if it is not there.
+pub fn minimal_image() -> Image {
+    let (cache, binaries) = (Cache::open_default().unwrap(), GuestBinaries::locate().unwrap());
+    image::build(&Recipe::minimal(), &cache, &binaries, &mut |_| {}).unwrap()
 }
 
 /// A process that is killed with its handle.
