@@ -120,20 +120,11 @@ fn a_reader_that_goes_away_early_is_no_mistake() {
     assert!(folder.path().join("lab.toml").exists());
 }
 
-/// Returns packages and features that the dependencies of a program have, when it is built by itself.
-fn features(package: &[&str]) -> std::collections::BTreeSet<String> {
+/// Returns packages and features of all that is reached from some packages over some kinds of dependencies.
+fn features(kinds: &str, packages: &[&str]) -> std::collections::BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
-        .args([
-            "tree",
-            "--locked",
-            "-e",
-            "normal,build",
-            "--prefix",
-            "none",
-            "-f",
-            "{p} {f}",
-        ])
-        .args(package)
+        .args(["tree", "--locked", "-e", kinds, "--prefix", "none", "-f", "{p} {f}"])
+        .args(packages)
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .output()
         .unwrap();
@@ -145,19 +136,26 @@ fn features(package: &[&str]) -> std::collections::BTreeSet<String> {
 }
 
 #[test]
-fn programs_that_are_built_one_by_one_share_all_that_they_are_built_from() {
-    let all = features(&["--workspace"]);
-    for package in [
-        "weft-testbed",
-        "weft-vnic",
-        "weft-agent",
-        "weft-guest-tools",
-        "weft-omxd",
-        "weft-mx-abi",
-        "weft-ofi",
-        "weft-bench",
+fn programs_that_are_built_one_by_one_and_their_tests_share_all_that_they_are_built_from() {
+    let programs = features("normal,build", &["--workspace"]);
+    let tests = features("normal,build,dev", &["--workspace"]);
+    for (package, all) in [
+        ("weft-testbed", &programs),
+        ("weft-vnic", &programs),
+        ("weft-bench", &programs),
+        // What guests are given, and the daemon, are also built beside the tests.
+        ("weft-agent", &tests),
+        ("weft-guest-tools", &tests),
+        ("weft-lci-programs", &tests),
+        ("weft-omxd", &tests),
+        ("weft-esp-preload", &tests),
+        ("weft-mx-abi", &tests),
+        ("weft-ofi", &tests),
     ] {
-        let others: Vec<_> = features(&["-p", package]).difference(&all).cloned().collect();
+        let others: Vec<_> = features("normal,build", &["-p", package])
+            .difference(all)
+            .cloned()
+            .collect();
         assert!(
             others.is_empty(),
             "{package} is built with others: add them to scripts/shared-features: {others:?}"
