@@ -4,7 +4,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{World, eventually, qemus, signal};
+use crate::support::{World, eventually, newest_qemu, signal};
 
 /// Two guests, each with a card of the kernel and one for programs, which reach it by a driver.
 fn lab(driver: &str) -> String {
@@ -89,123 +89,119 @@ fn transfers_go_on_when_vnicd_was_killed(world: &World) {
 
 #[test]
 fn m_gf9_endpoints_share_a_card_that_they_drive_themselves_and_outlive_killed_programs() {
-    for qemu in qemus() {
-        let world = World::new(qemu);
-        world.up(&lab("uio"));
-        let driver = world.guest("n1", &format!("readlink /sys/bus/pci/devices/{CARD}/driver"));
-        assert!(driver.trim().ends_with("/uio_pci_generic"), "{driver}");
-        assert!(!world.guest("n1", "ls /sys/class/net").contains("eth1"));
-        let board = board(&world, "n1");
-        assert_eq!(board["driver"], "uio_pci_generic");
-        assert_eq!(board["status"]["endpoints_max"], 4, "{board}");
-        let card = board["status"]["card"].as_str().unwrap();
-        assert!(card.contains("each endpoint has its queue"), "{card}");
+    let world = World::new(newest_qemu());
+    world.up(&lab("uio"));
+    let driver = world.guest("n1", &format!("readlink /sys/bus/pci/devices/{CARD}/driver"));
+    assert!(driver.trim().ends_with("/uio_pci_generic"), "{driver}");
+    assert!(!world.guest("n1", "ls /sys/class/net").contains("eth1"));
+    let board = board(&world, "n1");
+    assert_eq!(board["driver"], "uio_pci_generic");
+    assert_eq!(board["status"]["endpoints_max"], 4, "{board}");
+    let card = board["status"]["card"].as_str().unwrap();
+    assert!(card.contains("each endpoint has its queue"), "{card}");
 
-        // Two endpoints in each guest at once, and the kernel's card beside them.
-        let before = world.stats("n1.eth0")["tx"]["frames"].as_u64().unwrap();
-        for endpoint in [0, 1] {
-            serve(&world, endpoint);
-        }
-        for endpoint in [0, 1] {
-            measure(&world, endpoint);
-        }
-        let pings = world.guest("n1", "ping -c 20 -i 0.1 -q n2");
-        assert!(pings.contains(" 0% packet loss"), "{pings}");
-        for endpoint in [0, 1] {
-            measured(&world, endpoint);
-        }
-        let kernel = world.stats("n1.eth0")["tx"]["frames"].as_u64().unwrap() - before;
-        assert!(
-            kernel < 100,
-            "{kernel} frames over the kernel's card, which has the pings alone"
-        );
-        let queues = world.json(&["nic", "queues", "n2.eth1"]);
-        for pair in [1, 2] {
-            let frames = queues[pair]["frames"].as_u64().unwrap();
-            assert!(frames > 200, "the card steers frames to the endpoint's pair: {queues}");
-        }
-
-        // A program is killed in the middle of a transfer; the next one has its queue pair.
-        over_card(
-            &world,
-            "n1",
-            "(omx_perf -w -d n2:0 -r 1 -S 65536 -E 65537 -N 100000 > /dev/null 2>&1) &",
-        );
-        let frames = || world.json(&["nic", "queues", "n2.eth1"])[2]["frames"].as_u64().unwrap();
-        let begin = frames();
-        eventually("a transfer", || frames() > begin + 500);
-        world.guest("n2", "kill -9 $(cat /tmp/1.pid)");
-        eventually("an end", || open_endpoints(&world, "n2") == [0]);
-        world.guest("n1", "killall omx_perf; true");
-        serve(&world, 1);
-        for endpoint in [0, 1] {
-            measure(&world, endpoint);
-        }
-        for endpoint in [0, 1] {
-            measured(&world, endpoint);
-        }
-
-        // The authority is killed; endpoints and their pairs go on with the next one.
-        let omxd = || board_pid(&world);
-        let first = omxd();
-        world.guest("n2", &format!("kill -9 {first}"));
-        measure(&world, 0);
-        measured(&world, 0);
-        eventually("a new authority", || omxd() != first);
-        eventually("endpoints that are back", || open_endpoints(&world, "n2").len() == 2);
-        measure(&world, 1);
-        measured(&world, 1);
-        transfers_go_on_when_vnicd_was_killed(&world);
-
-        // The card goes back to the kernel when no program has it.
-        let busy = world.run(&["exec", "-n", "n2", "--", "nicctl", "unbind", CARD]);
-        assert!(
-            String::from_utf8_lossy(&busy.stderr).contains("another program drives the card"),
-            "{busy:?}"
-        );
-        world.guest("n2", "kill $(cat /tmp/0.pid) $(cat /tmp/1.pid)");
-        eventually("a free card", || {
-            world
-                .run(&["exec", "-n", "n2", "--", "nicctl", "unbind", CARD])
-                .status
-                .success()
-        });
-        assert!(
-            world.guest("n2", "ls /sys/class/net").contains("eth"),
-            "the kernel has it again"
-        );
+    // Two endpoints in each guest at once, and the kernel's card beside them.
+    let before = world.stats("n1.eth0")["tx"]["frames"].as_u64().unwrap();
+    for endpoint in [0, 1] {
+        serve(&world, endpoint);
     }
+    for endpoint in [0, 1] {
+        measure(&world, endpoint);
+    }
+    let pings = world.guest("n1", "ping -c 20 -i 0.1 -q n2");
+    assert!(pings.contains(" 0% packet loss"), "{pings}");
+    for endpoint in [0, 1] {
+        measured(&world, endpoint);
+    }
+    let kernel = world.stats("n1.eth0")["tx"]["frames"].as_u64().unwrap() - before;
+    assert!(
+        kernel < 100,
+        "{kernel} frames over the kernel's card, which has the pings alone"
+    );
+    let queues = world.json(&["nic", "queues", "n2.eth1"]);
+    for pair in [1, 2] {
+        let frames = queues[pair]["frames"].as_u64().unwrap();
+        assert!(frames > 200, "the card steers frames to the endpoint's pair: {queues}");
+    }
+
+    // A program is killed in the middle of a transfer; the next one has its queue pair.
+    over_card(
+        &world,
+        "n1",
+        "(omx_perf -w -d n2:0 -r 1 -S 65536 -E 65537 -N 100000 > /dev/null 2>&1) &",
+    );
+    let frames = || world.json(&["nic", "queues", "n2.eth1"])[2]["frames"].as_u64().unwrap();
+    let begin = frames();
+    eventually("a transfer", || frames() > begin + 500);
+    world.guest("n2", "kill -9 $(cat /tmp/1.pid)");
+    eventually("an end", || open_endpoints(&world, "n2") == [0]);
+    world.guest("n1", "killall omx_perf; true");
+    serve(&world, 1);
+    for endpoint in [0, 1] {
+        measure(&world, endpoint);
+    }
+    for endpoint in [0, 1] {
+        measured(&world, endpoint);
+    }
+
+    // The authority is killed; endpoints and their pairs go on with the next one.
+    let omxd = || board_pid(&world);
+    let first = omxd();
+    world.guest("n2", &format!("kill -9 {first}"));
+    measure(&world, 0);
+    measured(&world, 0);
+    eventually("a new authority", || omxd() != first);
+    eventually("endpoints that are back", || open_endpoints(&world, "n2").len() == 2);
+    measure(&world, 1);
+    measured(&world, 1);
+    transfers_go_on_when_vnicd_was_killed(&world);
+
+    // The card goes back to the kernel when no program has it.
+    let busy = world.run(&["exec", "-n", "n2", "--", "nicctl", "unbind", CARD]);
+    assert!(
+        String::from_utf8_lossy(&busy.stderr).contains("another program drives the card"),
+        "{busy:?}"
+    );
+    world.guest("n2", "kill $(cat /tmp/0.pid) $(cat /tmp/1.pid)");
+    eventually("a free card", || {
+        world
+            .run(&["exec", "-n", "n2", "--", "nicctl", "unbind", CARD])
+            .status
+            .success()
+    });
+    assert!(
+        world.guest("n2", "ls /sys/class/net").contains("eth"),
+        "the kernel has it again"
+    );
 }
 
 #[test]
 fn endpoints_drive_a_card_behind_an_iommu_and_a_killed_program_leaves_nothing_mapped() {
-    for qemu in qemus() {
-        let world = World::new(qemu);
-        world.up(&lab("vfio"));
-        assert_eq!(board(&world, "n1")["driver"], "vfio-pci");
-        let counters = || world.stats("n2.eth1");
-        serve(&world, 0);
-        measure(&world, 0);
-        measured(&world, 0);
-        transfers_go_on_when_vnicd_was_killed(&world);
+    let world = World::new(None);
+    world.up(&lab("vfio"));
+    assert_eq!(board(&world, "n1")["driver"], "vfio-pci");
+    let counters = || world.stats("n2.eth1");
+    serve(&world, 0);
+    measure(&world, 0);
+    measured(&world, 0);
+    transfers_go_on_when_vnicd_was_killed(&world);
 
-        // All programs of the card are killed in the middle of a transfer, so the kernel takes their memory from it.
-        over_card(
-            &world,
-            "n1",
-            "(omx_perf -w -d n2:0 -r 0 -S 65536 -E 65537 -N 100000 > /dev/null 2>&1) &",
-        );
-        let frames = || counters()["tx"]["frames"].as_u64().unwrap();
-        let begin = frames();
-        eventually("a transfer", || frames() > begin + 500);
-        let authority = board_pid(&world);
-        world.guest("n2", &format!("kill -9 {authority} $(cat /tmp/0.pid)"));
-        world.guest("n1", "killall omx_perf; true");
-        serve(&world, 0);
-        assert_ne!(board_pid(&world), authority, "it was killed");
-        measure(&world, 0);
-        measured(&world, 0);
-    }
+    // All programs of the card are killed in the middle of a transfer, so the kernel takes their memory from it.
+    over_card(
+        &world,
+        "n1",
+        "(omx_perf -w -d n2:0 -r 0 -S 65536 -E 65537 -N 100000 > /dev/null 2>&1) &",
+    );
+    let frames = || counters()["tx"]["frames"].as_u64().unwrap();
+    let begin = frames();
+    eventually("a transfer", || frames() > begin + 500);
+    let authority = board_pid(&world);
+    world.guest("n2", &format!("kill -9 {authority} $(cat /tmp/0.pid)"));
+    world.guest("n1", "killall omx_perf; true");
+    serve(&world, 0);
+    assert_ne!(board_pid(&world), authority, "it was killed");
+    measure(&world, 0);
+    measured(&world, 0);
 }
 
 fn board_pid(world: &World) -> u64 {

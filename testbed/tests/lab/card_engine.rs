@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     messages::compile,
-    support::{Lines, World, eventually, qemus},
+    support::{Lines, World, eventually, with_qemus},
 };
 
 /// Two guests with a card for messages on one switch, the second also with one for copies.
@@ -50,11 +50,8 @@ fn card() -> String {
 
 #[test]
 fn m_om_a_m_ci4_a_card_copies_what_a_guest_receives() {
-    for (qemu, bypass) in qemus()
-        .into_iter()
-        .flat_map(|qemu| [(qemu.clone(), "uio"), (qemu, "vfio")])
-    {
-        let world = World::new(qemu.clone());
+    for (qemu, bypass) in with_qemus(["uio", "vfio"]) {
+        let world = World::new(qemu);
         world.up(&lab(bypass));
         serve(&world, "");
         let copied = || world.stats("n2.eth2")["copy_engine"].clone();

@@ -11,7 +11,7 @@ use icopy_abi as _;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{World, eventually, qemus, signal};
+use crate::support::{World, eventually, signal, with_qemus};
 
 /// A guest with a card of its own kernel and one for copies.
 fn lab(bypass: &str) -> String {
@@ -36,11 +36,8 @@ fn perf(world: &World, rounds: u64) -> Vec<Value> {
 
 #[test]
 fn m_ci1_m_ci2_data_and_notifications_of_copies_in_a_guest_are_right_and_counted() {
-    for (qemu, bypass) in qemus()
-        .into_iter()
-        .flat_map(|qemu| [(qemu.clone(), "uio"), (qemu, "vfio")])
-    {
-        let world = World::new(qemu.clone());
+    for (qemu, bypass) in with_qemus(["uio", "vfio"]) {
+        let world = World::new(qemu);
         world.up(&lab(bypass));
         let measured = perf(&world, 20);
         let lengths: Vec<_> = measured
@@ -139,7 +136,7 @@ fn kill_vnicd_and_programs(bypass: &str) {
     world.up(&lab(bypass));
     let begin = |rounds: u32| {
         let perf =
-            format!("(icopy_perf -N {rounds} {CARD} 1000000 > /tmp/out 2>&1; echo $? >> /tmp/out) > /dev/null 2>&1 &");
+            format!("(icopy_perf -N {rounds} {CARD} 400000 > /tmp/out 2>&1; echo $? >> /tmp/out) > /dev/null 2>&1 &");
         world.guest("n1", &perf);
     };
     // What the vnicd counts that runs now; none while there is none.

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, process::Stdio, time::Duration};
 
 use testbed::{image::GuestBinaries, qemu::qmp::Qmp};
 
-use crate::support::{Lines, World, eventually, qemus};
+use crate::support::{Lines, World, eventually, newest_qemu};
 
 /// The place on the PCI bus of the card that programs drive, as QEMU puts it there.
 pub const CARD: &str = "virtio:0000:00:11.0";
@@ -253,8 +253,7 @@ fn m_bv2_m_bv5_m_bv8_m_bv9_m_bv10_programs_of_four_guests_run_unchanged_over_all
 #[test]
 fn m_bv8_a_card_behind_an_iommu_interrupts_each_program_that_drives_it() {
     // With as many queue pairs as cards have by default, of which a node uses one.
-    let newest = qemus().pop().flatten();
-    let world = lab_on(newest, 2, "[{}, { bypass = \"vfio\" }]");
+    let world = lab_on(newest_qemu(), 2, "[{}, { bypass = \"vfio\" }]");
     let addresses = addresses(&world, 2, "eth1");
     let line = run(&world, CARD, &addresses, "--implementation host qr 16");
     assert!(line.contains(": right"), "{line}");
@@ -355,7 +354,7 @@ fn vnicd_is_swapped_under_running_programs(world: &World, addresses: &str) {
 
 #[test]
 fn m_bv5_a_member_that_computes_for_two_seconds_loses_nothing_and_says_so_in_json_and_a_swapped_vnicd_loses_nothing() {
-    let world = lab_on(qemus().pop().flatten(), 4, "[{}, { bypass = \"uio\" }]");
+    let world = lab_on(newest_qemu(), 4, "[{}, { bypass = \"uio\" }]");
     let addresses = addresses(&world, 4, "eth1");
     a_member_computes_for_two_seconds(&world, &addresses);
     vnicd_is_swapped_under_running_programs(&world, &addresses);

@@ -35,6 +35,16 @@ pub fn qemus() -> Vec<Option<PathBuf>> {
     qemus
 }
 
+/// Pairs these with the QEMUs in turn: all of them are tested, and both QEMUs, where no promise is about one with the other.
+pub fn with_qemus<T>(kinds: impl IntoIterator<Item = T>) -> impl Iterator<Item = (Option<PathBuf>, T)> {
+    qemus().into_iter().cycle().zip(kinds)
+}
+
+/// The newest QEMU to test with.
+pub fn newest_qemu() -> Option<PathBuf> {
+    qemus().pop().flatten()
+}
+
 /// A folder for lab files and running labs, with short paths, and the QEMU to use in it.
 pub struct World {
     pub dir: TempDir,
