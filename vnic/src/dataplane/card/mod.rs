@@ -4,6 +4,7 @@
 //! `route` and by the switches; how frames get from one card to another is the business of `wiring`.
 
 pub mod backpressure;
+mod buffer_writes;
 pub mod counters;
 mod delivery;
 mod driver_progress;

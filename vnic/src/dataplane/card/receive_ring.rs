@@ -6,13 +6,14 @@ use crate::session::SessionVring;
 use ether::Time;
 use firmware::{HostRecord, HostRecordPlace, HostState, INLINE_HEADER_LEN, Reason};
 
+use super::buffer_writes::{write_frame, write_plain, write_scattered};
 use super::driver_progress::DriverProgress;
 use super::fifo::Fifo;
 use super::lifecycle::signal;
 use super::transmit_batch::CompactFrame;
-use crate::dataplane::frames::frame_ref::{FrameRef, copy};
+use crate::dataplane::frames::frame_ref::FrameRef;
 use crate::memory::{CACHE_LINE, MemoryMap, Piece, prefetch_for_write};
-use crate::offload::{NET_HEADER_LEN, NetHeader};
+use crate::offload::NET_HEADER_LEN;
 use crate::ring::{Direction, DriverWords, FRAME_PIECES_MAX, Halt, Rule, SplitRing};
 
 /// Receive buffers that are read ahead: as many as a batch has frames.
@@ -523,16 +524,8 @@ impl ReceiveRing {
             return Err(Refused::NoBuffer);
         };
         let header = frame.header.to_bytes(self.chains.len() as u16);
-        let mut out = Scatter {
-            pieces: &self.pieces,
-            at: 0,
-            offset: 0,
-        };
-        out.write(header.as_ptr(), self.header_len);
-        out.write(frame.inline.as_ptr(), frame.inline.len());
-        for piece in frame.rest {
-            out.write(piece.ptr, piece.len as usize);
-        }
+        // SAFETY: the pieces are mapped for their lengths, and so are the frame's.
+        unsafe { write_scattered(&self.pieces, &header[..self.header_len], frame) };
         let mut left = need;
         for &(head, capacity) in &self.chains {
             let written = left.min(capacity);
@@ -732,73 +725,5 @@ impl ReceiveRing {
 fn count_down(deliveries: &mut Option<u32>) {
     if let Some(left) = deliveries {
         *left = left.checked_sub(1).expect("a panic was asked for");
-    }
-}
-
-/// Writes a header that asks nothing and the frame into one buffer.
-///
-/// # Safety
-/// `to` must be mapped for the header, the first bytes and the frame's tail, and the tail for its length.
-#[inline(always)]
-unsafe fn write_plain(to: *mut u8, frame: &CompactFrame<'_>) {
-    let header = NetHeader::default().to_bytes(1);
-    // SAFETY: mapped by contract. What has a fixed size is copied as a value, which is a few moves.
-    unsafe {
-        to.cast::<[u8; NET_HEADER_LEN]>().write_unaligned(header);
-        let at = to.add(NET_HEADER_LEN);
-        at.cast::<[u8; INLINE_HEADER_LEN]>().write_unaligned(*frame.inline);
-        if frame.tail.len != 0 {
-            copy(frame.tail.ptr, at.add(INLINE_HEADER_LEN), frame.tail.len as usize);
-        }
-    }
-}
-
-/// Writes header and frame into one buffer.
-///
-/// # Safety
-/// `to` must be mapped for the header and the whole frame, the frame's pieces for their lengths.
-#[inline]
-unsafe fn write_frame(to: *mut u8, frame: &FrameRef<'_>) {
-    let header = frame.header.to_bytes(1);
-    // SAFETY: mapped by contract.
-    unsafe {
-        to.cast::<[u8; NET_HEADER_LEN]>().write_unaligned(header);
-        let mut at = to.add(NET_HEADER_LEN);
-        copy(frame.inline.as_ptr(), at, frame.inline.len());
-        at = at.add(frame.inline.len());
-        for piece in frame.rest {
-            copy(piece.ptr, at, piece.len as usize);
-            at = at.add(piece.len as usize);
-        }
-    }
-}
-
-/// Writes one after the other into a list of pieces.
-struct Scatter<'a> {
-    pieces: &'a [Piece],
-    at: usize,
-    offset: usize,
-}
-
-impl Scatter<'_> {
-    /// Appends `len` bytes from `from`; what does not fit any more is left out (the caller made sure that all fits).
-    fn write(&mut self, mut from: *const u8, mut len: usize) {
-        while len > 0
-            && let Some(piece) = self.pieces.get(self.at)
-        {
-            let room = piece.len as usize - self.offset;
-            let now = room.min(len);
-            // SAFETY: `now` bytes fit into the piece behind `offset`, and `from` is readable for `len` bytes.
-            unsafe {
-                copy(from, piece.ptr.add(self.offset), now);
-                from = from.add(now);
-            }
-            len -= now;
-            self.offset += now;
-            if self.offset == piece.len as usize {
-                self.at += 1;
-                self.offset = 0;
-            }
-        }
     }
 }
