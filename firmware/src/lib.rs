@@ -47,7 +47,7 @@ pub use misorder::{
     MISORDER_DEGREE_MAX, MISORDER_PARTNERS, Misorder, MisorderChange, MisorderCounters, MisorderDegreeError,
     MisorderSettings,
 };
-pub use packet::{INLINE_HEADER_LEN, PacketInfo};
+pub use packet::{INLINE_HEADER_LEN, Mark, PacketInfo};
 pub use pending::PENDING_MAX;
 pub use pipeline::{Event, Pipeline, PipelineConfig, PipelineFull, RxPipeline};
 pub use steering::{

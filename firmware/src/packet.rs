@@ -27,6 +27,34 @@ pub struct PacketInfo {
     pub marked: bool,
 }
 
+/// Where the mark is in the frames of one protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    offset: usize,
+    bit: u8,
+}
+
+impl Mark {
+    /// The mark of frames with this Ethernet header, of which frames of a burst share one; `None` if none of them is marked. `header` is a
+    /// frame's first 14 bytes or more.
+    #[inline]
+    pub fn of(header: &[u8], marks_on: bool) -> Option<Self> {
+        let (offset, bit) = match Frame::new(header)?.ether_type() {
+            _ if !marks_on => return None,
+            EtherType::MXOE => (TYPE_OFFSET, MARK),
+            EtherType::ESP => (ESP_FLAGS_OFFSET, ESP_PUSH),
+            _ => return None,
+        };
+        Some(Self { offset, bit })
+    }
+
+    /// Whether a frame that begins with `header` has it; one that is too short for it has not.
+    #[inline]
+    pub fn is_in(self, header: &[u8]) -> bool {
+        header.get(self.offset).is_some_and(|byte| byte & self.bit != 0)
+    }
+}
+
 impl PacketInfo {
     /// Reads the descriptor's content out of a frame.
     ///
@@ -37,20 +65,9 @@ impl PacketInfo {
     /// EtherType is checked. ESP on another EtherType than its own has no mark.
     #[inline]
     pub fn classify(header: &[u8], frame_len: u32, marks_on: bool) -> Self {
-        let has = |offset: usize, bit: u8| header.get(offset).is_some_and(|byte| byte & bit != 0);
-        let marked = marks_on
-            && match Frame::new(header).map(|frame| frame.ether_type()) {
-                Some(EtherType::MXOE) => has(TYPE_OFFSET, MARK),
-                Some(EtherType::ESP) => has(ESP_FLAGS_OFFSET, ESP_PUSH),
-                _ => false,
-            };
-        Self { len: frame_len, marked }
-    }
-
-    /// False only if no frame with this Ethernet header is marked; `header` is the frame's first 14 bytes or more.
-    #[inline]
-    pub fn may_be_marked(header: &[u8], marks_on: bool) -> bool {
-        let has_marks = |frame: Frame<'_>| matches!(frame.ether_type(), EtherType::MXOE | EtherType::ESP);
-        marks_on && Frame::new(header).is_some_and(has_marks)
+        Self {
+            len: frame_len,
+            marked: Mark::of(header, marks_on).is_some_and(|mark| mark.is_in(header)),
+        }
     }
 }

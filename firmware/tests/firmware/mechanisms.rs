@@ -1,7 +1,7 @@
 //! The mechanisms of the paper one by one, with its figures: delay 75 µs, 23 fragments of a 32 KiB message.
 
 use ether::{EtherType, MacAddr};
-use firmware::{Coalescing, DmaModel, Event, PacketInfo, Reason, StrategyKind};
+use firmware::{Coalescing, DmaModel, Event, Mark, PacketInfo, Reason, StrategyKind};
 
 use crate::support::{Bench, DELAY_NS, DMA, MARKED, UNMARKED, bench, coalescing, t};
 
@@ -130,8 +130,8 @@ fn m_gf3_the_mark_of_esp_is_the_flag_that_ends_a_call() {
         (EtherType::IPV4, false),
     ] {
         frame[12..14].copy_from_slice(&ether_type.0.to_be_bytes());
-        assert_eq!(PacketInfo::may_be_marked(&frame[..14], true), has_marks);
-        assert!(!PacketInfo::may_be_marked(&frame[..14], false));
+        assert_eq!(Mark::of(&frame[..14], true).is_some(), has_marks);
+        assert_eq!(Mark::of(&frame[..14], false), None);
     }
 }
 

@@ -4,7 +4,7 @@
 //! work, so that a panic is blamed on the right guest.
 
 use ether::Time;
-use firmware::{Event, PacketInfo};
+use firmware::{Event, Mark, PacketInfo};
 
 use super::host_record;
 use super::lifecycle::signal;
@@ -89,11 +89,11 @@ impl Card {
         if frames > 0 {
             let pipeline = self.firmware.rx(0);
             // A ring holds no more packets than the pipeline.
-            let marks = pipeline.coalescing().marks;
-            let arrived = if PacketInfo::may_be_marked(header, marks) {
+            let arrived = if let Some(mark) = Mark::of(header, pipeline.coalescing().marks) {
                 let packets = batch.beginnings(first, frames).map(|(len, inline)| {
                     bytes += u64::from(len);
-                    PacketInfo::classify(inline, len, marks)
+                    let marked = mark.is_in(inline);
+                    PacketInfo { len, marked }
                 });
                 pipeline.arrive_together(now, packets)
             } else {

@@ -5,7 +5,7 @@
 //! Segmented frames may reach a guest uncut on a short path. There, what they are on the wire is compared, and not how often the
 //! guest was interrupted for it.
 
-use ether::Time;
+use ether::{EtherType, Time};
 use fabric::{LinkCounters, PortCounters};
 
 use super::captures::{Captured, finish};
@@ -89,7 +89,14 @@ fn batch(random: &mut Random, kind: u64, most: usize) -> Vec<Sent> {
                     header[6] = 0xff;
                 }
             }
-            5 => bytes = mxoe_frame(one, 0, len, random.below(3) == 0),
+            5 => {
+                bytes = mxoe_frame(one, 0, len, random.below(3) == 0);
+                if one == 2 {
+                    // ESP has its mark elsewhere.
+                    bytes[12..14].copy_from_slice(&EtherType::ESP.0.to_be_bytes());
+                    bytes[14] = bytes[16] >> 7 << 1;
+                }
+            }
             // Types that cards serve, to others.
             6 => {
                 let types: [[u8; 4]; 5] = [
