@@ -315,17 +315,29 @@ impl Card {
 
     /// When one of the queues, the copy engine, the multicast or the timers next has something to do.
     pub fn next_event(&self) -> Option<Time> {
+        let next = self.next_at();
+        (next != Time::MAX).then_some(next)
+    }
+
+    /// Whether [`next_event`](Self::next_event) has come.
+    // Asked in every round for every card.
+    #[inline(always)]
+    pub fn is_due(&self, now: Time) -> bool {
+        self.next_at() <= now
+    }
+
+    /// The least of times, of which "never" is one, costs a few instructions each.
+    #[inline(always)]
+    fn next_at(&self) -> Time {
         let copies = self.copy_engine.as_ref().and_then(CopyEngine::next_event);
-        let others = [copies, self.multicast.next_event(), self.timers.next_event()];
-        // Asked in every round for every card: the least of times, of which "never" is one, costs a few instructions each.
-        let mut next = Time::MAX;
-        for at in others {
+        let mut next = self.multicast.next_at();
+        for at in [copies, self.timers.next_event()] {
             next = next.min(at.unwrap_or(Time::MAX));
         }
         for rx in &self.rx {
             next = next.min(rx.next_at());
         }
-        (next != Time::MAX).then_some(next)
+        next
     }
 
     fn selected(&mut self, queue: Option<u16>) -> Result<&mut [RxPipeline], UnknownQueue> {

@@ -279,24 +279,32 @@ impl Multicast {
     /// When the next retry or announcement is due.
     #[inline]
     pub fn next_event(&self) -> Option<Time> {
-        let next = match (self.retry_at, self.announce_at) {
-            (Some(retry), Some(announce)) => Some(retry.min(announce)),
-            (retry, announce) => retry.or(announce),
-        };
-        // Members of groups announce themselves, so a card that waits for its host has something to do in any case.
-        match (next, self.host.dead_at()) {
-            (Some(next), Some(dead)) => Some(next.min(dead)),
-            (next, _) => next,
-        }
+        let next = self.next_at();
+        (next != Time::MAX).then_some(next)
+    }
+
+    /// When there is something to do next, as [`next_event`](Self::next_event) says; [`Time::MAX`] for never.
+    #[inline(always)]
+    pub(crate) fn next_at(&self) -> Time {
+        let times = self.times().map(|at| at.unwrap_or(Time::MAX));
+        times.into_iter().fold(Time::MAX, Time::min)
+    }
+
+    /// Whether [`next_event`](Self::next_event) has come.
+    #[inline]
+    pub fn is_due(&self, now: Time) -> bool {
+        self.times().into_iter().flatten().any(|at| at <= now)
+    }
+
+    #[inline(always)]
+    fn times(&self) -> [Option<Time>; 3] {
+        [self.retry_at, self.announce_at, self.host.dead_at()]
     }
 
     /// True if [`poll`](Self::poll) has nothing to say.
     #[inline]
     pub fn is_idle(&self, now: Time) -> bool {
-        self.discards.is_empty()
-            && self.signals.is_empty()
-            && self.ready.is_empty()
-            && self.next_event().is_none_or(|at| at > now)
+        self.discards.is_empty() && self.signals.is_empty() && self.ready.is_empty() && !self.is_due(now)
     }
 
     fn discard(&mut self, buffer: BufferId) {

@@ -106,7 +106,7 @@ impl DataPlane {
             card.fail_rule(Rule::MemoryTruncated, now);
             return;
         }
-        if card.firmware().next_event().is_some_and(|at| at <= now) {
+        if card.firmware().is_due(now) {
             self.serve_due(index, now);
         }
         let card = self.card(index);
@@ -116,8 +116,7 @@ impl DataPlane {
     #[inline(never)]
     fn serve_due(&mut self, index: usize, now: Time) {
         self.serve_timers(index, now);
-        let multicast = self.card(index).firmware().multicast();
-        if multicast.next_event().is_some_and(|at| at <= now) {
+        if self.card(index).firmware().multicast().is_due(now) {
             self.forwarding.serve_multicast(index, now);
         }
         self.card(index).announce_all(now);
@@ -315,7 +314,7 @@ impl DataPlane {
     #[cold]
     fn serve_dma_if_due(&mut self, index: usize, now: Time) {
         let card = self.card(index);
-        if card.is_in_flight() && card.firmware().next_event().is_some_and(|at| at <= now) {
+        if card.is_in_flight() && card.firmware().is_due(now) {
             self.serve_due(index, now);
         }
     }

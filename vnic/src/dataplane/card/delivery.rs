@@ -224,10 +224,16 @@ impl Card {
     }
 
     /// Publishes completed transmit chains of `pair` and tells the driver if it wants to know.
-    #[inline]
+    #[inline(always)]
     pub fn publish_transmitted(&mut self, pair: usize, now: Time) {
-        let ring = &mut self.pairs[pair].tx;
-        let Some(signalled) = ring.publish_completed(now) else {
+        if self.pairs[pair].tx.may_publish() {
+            self.publish_completed(pair, now);
+        }
+    }
+
+    #[inline(never)]
+    fn publish_completed(&mut self, pair: usize, now: Time) {
+        let Some(signalled) = self.pairs[pair].tx.publish_completed(now) else {
             return;
         };
         self.counters.tx_decided += 1;

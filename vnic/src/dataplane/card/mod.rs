@@ -320,11 +320,16 @@ impl Card {
     }
 
     /// The receive queue to which the card steers a frame, or `None` if no receive ring is ready.
-    #[inline]
+    #[inline(always)]
     pub fn receive_queue(&mut self, inline: &[u8]) -> Option<usize> {
-        if self.pairs.len() == 1 {
-            return self.pairs[0].rx.is_ready().then_some(0);
+        match &self.pairs[..] {
+            [only] => only.rx.is_ready().then_some(0),
+            _ => self.steered_queue(inline),
         }
+    }
+
+    #[inline(never)]
+    fn steered_queue(&mut self, inline: &[u8]) -> Option<usize> {
         self.firmware.steering_mut().queue(inline).map(usize::from)
     }
 }

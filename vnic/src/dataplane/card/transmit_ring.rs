@@ -246,6 +246,12 @@ impl TransmitRing {
         }
     }
 
+    /// False only if nothing was completed and no frame is about to leave the card.
+    #[inline(always)]
+    pub fn may_publish(&self) -> bool {
+        self.completed || !self.in_flight.is_empty()
+    }
+
     /// Publishes what was completed and signals the driver if it wants that: whether it did; `None` if nothing was completed.
     #[inline]
     pub fn publish_completed(&mut self, now: Time) -> Option<bool> {
