@@ -102,13 +102,17 @@ impl<S: Selection> Pipeline<S> {
     }
 
     /// The watchdog's timer expired, unless it did not.
+    #[inline(always)]
     pub(super) fn expire_watchdog(&mut self, now: Time) -> Option<Event> {
-        if !self.watchdog.is_on() || self.decision != Time::MAX {
-            return None;
-        }
-        let action = self.watchdog.poll(now, 0, false)?;
-        debug_assert_eq!(action, WatchdogAction::FetchHostState);
-        Some(Event::FetchHostState)
+        let may_ask = self.watchdog.is_on() && self.decision == Time::MAX;
+        (may_ask && self.asks_for_host_state(now)).then_some(Event::FetchHostState)
+    }
+
+    #[inline(never)]
+    fn asks_for_host_state(&mut self, now: Time) -> bool {
+        let action = self.watchdog.poll(now, 0, false);
+        debug_assert!(matches!(action, None | Some(WatchdogAction::FetchHostState)));
+        action.is_some()
     }
 
     /// All but `unprocessed` of the delivered packets need no announcement any more.

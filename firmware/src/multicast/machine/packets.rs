@@ -223,14 +223,14 @@ impl Multicast {
             }
             return accepted;
         }
-        self.keep(now, id, &mut accepted, pending);
-        accepted
+        self.keep(now, id, accepted, pending)
     }
 
     /// Keeps a packet in a buffer for the children, and the own host, that are `pending`.
-    fn keep(&mut self, now: Time, id: EntryId, accepted: &mut Accepted, pending: u8) {
+    #[inline(never)]
+    fn keep(&mut self, now: Time, id: EntryId, mut accepted: Accepted, pending: u8) -> Accepted {
         let Some(group) = self.groups[usize::from(id.slot)].as_mut() else {
-            return;
+            return accepted;
         };
         let class = group.class;
         let entry = &mut group.entries[usize::from(id.row)];
@@ -255,6 +255,7 @@ impl Multicast {
                 None => entry.oldest = Some(buffer),
             }
         }
+        accepted
     }
 
     /// The addresses of the children that get the packet now.

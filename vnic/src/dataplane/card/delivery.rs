@@ -172,9 +172,7 @@ impl Card {
                 Event::Interrupt(interrupt) => Some(interrupt),
                 Event::FetchHostState => {
                     let counters = &mut self.counters.host_record;
-                    let record = host_record::fetch(self.negotiated.map.as_ref(), ring.host_record(), counters);
-                    let state = ring.host_state(pipeline.delivered(), record);
-                    pipeline.host_state(now, state);
+                    host_record::answer(pipeline, ring, self.negotiated.map.as_ref(), counters, now);
                     None
                 }
             };

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ether::Time;
 use firmware::clock::ClockState;
 use firmware::control::{HostRecordRefusal, HostRecordReport};
-use firmware::{HOST_RECORD_LEN, HostRecord, HostRecordCounters, HostRecordPlace};
+use firmware::{HOST_RECORD_LEN, HostRecord, HostRecordCounters, HostRecordPlace, RxPipeline};
 
 use super::Card;
 use super::driver_progress::LastPoll;
+use super::receive_ring::ReceiveRing;
 use crate::memory::MemoryMap;
 
 /// Why there is no record.
@@ -39,7 +40,7 @@ fn read(map: Option<&MemoryMap>, place: HostRecordPlace) -> Result<HostRecord, A
 }
 
 /// Reads the record of one queue and counts what came of it.
-pub(super) fn fetch(
+fn fetch(
     map: Option<&MemoryMap>,
     place: Option<HostRecordPlace>,
     counters: &mut HostRecordCounters,
@@ -56,6 +57,21 @@ pub(super) fn fetch(
     };
     *counter += 1;
     found.ok()
+}
+
+/// Answers the watchdog of one queue, which asks for the state of the host.
+#[cold]
+#[inline(never)]
+pub(super) fn answer(
+    pipeline: &mut RxPipeline,
+    ring: &mut ReceiveRing,
+    map: Option<&MemoryMap>,
+    counters: &mut HostRecordCounters,
+    now: Time,
+) {
+    let record = fetch(map, ring.host_record(), counters);
+    let state = ring.host_state(pipeline.delivered(), record);
+    pipeline.host_state(now, state);
 }
 
 /// When a guest last polled by its own account, of which the card knows that it has changed.

@@ -117,6 +117,27 @@ struct GuestProgress {
     is_exact: bool,
 }
 
+impl GuestProgress {
+    /// Packets are published that end at the used indices `ends`.
+    #[inline(never)]
+    fn follow(&mut self, ends: impl Iterator<Item = u16>, ring: &SplitRing) {
+        ends.for_each(|end| self.progress.publish(end, || ring.driver_words()));
+    }
+
+    /// Whether the driver asks for a call of the watchdog.
+    #[cold]
+    #[inline(never)]
+    fn asks_for_call(&self, ring: &SplitRing) -> bool {
+        let words = ring.driver_words();
+        if self.is_exact {
+            // The record's flag stands for used_event; a driver that never takes calls says so in its ring.
+            words.event.is_some() || !words.no_interrupt
+        } else {
+            self.progress.asks_for_call(&words)
+        }
+    }
+}
+
 /// A receive ring and what the card keeps for it.
 pub struct ReceiveRing {
     /// The ring while it is started.
@@ -607,8 +628,7 @@ impl ReceiveRing {
         let end = self.packet_ends.get(last);
         if let Some(ring) = &mut self.ring {
             if self.guest.progress.is_watched() {
-                let ends = self.packet_ends.iter().take(count);
-                ends.for_each(|end| self.guest.progress.publish(end, || ring.driver_words()));
+                self.guest.follow(self.packet_ends.iter().take(count), ring);
             }
             ring.publish_to(end);
         }
@@ -673,13 +693,7 @@ impl ReceiveRing {
         let Some(ring) = &mut self.ring else { return false };
         let mut wanted = ring.driver_wants_notification();
         if reason == Reason::Watchdog {
-            let words = ring.driver_words();
-            wanted = if self.guest.is_exact {
-                // The record's flag stands for used_event; a driver that never takes calls says so in its ring.
-                words.event.is_some() || !words.no_interrupt
-            } else {
-                self.guest.progress.asks_for_call(&words)
-            };
+            wanted = self.guest.asks_for_call(ring);
         }
         if wanted {
             ring.note_signalled();
