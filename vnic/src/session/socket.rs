@@ -14,8 +14,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 /// Longest path of a Unix socket (`sun_path` of unix(7) without its closing NUL).
 pub const PATH_LEN_MAX: usize = 107;
 
-/// Connections that may wait to be accepted: more than a lab's guests that connect at once to one port.
-const BACKLOG: i32 = 16;
+/// Connections that may wait to be accepted: as many as the control plane has clients at most, so that all may come at once.
+const BACKLOG: i32 = 256;
 
 /// Why a path cannot be claimed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -192,6 +192,15 @@ mod tests {
         assert!(UnixStream::connect(&path).is_ok());
         drop(claimed);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn as_many_as_may_wait_connect_at_once_before_one_is_accepted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let _claimed = ClaimedSocket::bind(&path, None).unwrap();
+        let clients: Vec<_> = (0..BACKLOG).map(|_| connect(&path)).collect();
+        assert!(clients.iter().all(io::Result::is_ok));
     }
 
     #[test]
