@@ -84,6 +84,11 @@ impl Note {
         let sentence = format!("`{}` is not translated", key.escape_default());
         Self { line, sentence }
     }
+
+    fn other_form(line: usize, key: &str, form: &str) -> Self {
+        let sentence = format!("`{key}` is no {form}, and not translated");
+        Self { line, sentence }
+    }
 }
 
 /// The lab file as it is written.

@@ -104,14 +104,16 @@ impl Guest {
             match &*key {
                 "kind" => {}
                 "image" => self.image(value, notes),
-                "exec" => self.exec.extend(value.items().iter().filter_map(Yaml::text)),
-                "env" => self.env.extend(words(value)),
-                "labels" => self.labels.extend(words(value)),
-                "binds" => {
+                "exec" if value.is_sequence() => self.exec.extend(value.items().iter().filter_map(Yaml::text)),
+                "env" if value.is_mapping() => self.env.extend(words(value)),
+                "labels" if value.is_mapping() => self.labels.extend(words(value)),
+                "binds" if value.is_sequence() => {
                     for bind in value.items() {
                         self.bind(bind, at_path, notes);
                     }
                 }
+                "exec" | "binds" => notes.push(Note::other_form(line, &key, "list")),
+                "env" | "labels" => notes.push(Note::other_form(line, &key, "table")),
                 _ => notes.push(Note::left_out(line, &key)),
             }
         }

@@ -140,6 +140,22 @@ fn a_topology_becomes_a_lab() {
 }
 
 #[test]
+fn keys_of_another_form_are_told_and_not_dropped() {
+    let text = "topology:\n  nodes:\n    a:\n      exec: ip a\n      env: [A=1]\n      labels: x\n      binds: /a:/b\n";
+    let translation = translate(text, &|_| AtPath::Nothing).expect("a topology");
+    let notes: Vec<_> = translation.notes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notes,
+        [
+            "4: `exec` is no list, and not translated",
+            "5: `env` is no table, and not translated",
+            "6: `labels` is no table, and not translated",
+            "7: `binds` is no list, and not translated",
+        ]
+    );
+}
+
+#[test]
 fn gaps_between_interfaces_are_nics_that_are_not_plugged_in() {
     let text = "topology:\n  nodes:\n    a: {}\n    b: {}\n  links:\n    - endpoints: [a:eth3, b:eth1]\n";
     let translation = translate(text, &|_| AtPath::Nothing).expect("a topology");

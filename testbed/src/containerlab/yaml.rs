@@ -74,6 +74,16 @@ impl Yaml {
         }
     }
 
+    /// Returns whether it is a list, or left out.
+    pub(super) fn is_sequence(&self) -> bool {
+        matches!(self.kind, Kind::Sequence(_) | Kind::Scalar(None))
+    }
+
+    /// Returns whether it is a table, or left out.
+    pub(super) fn is_mapping(&self) -> bool {
+        matches!(self.kind, Kind::Mapping(_) | Kind::Scalar(None))
+    }
+
     /// Returns a plain value as it is written.
     pub(super) fn text(&self) -> Option<String> {
         match &self.kind {

@@ -45,7 +45,7 @@ pub(in crate::cli) fn run(_: &CommonOptions, args: &ImportArgs) -> Result<()> {
     let Format::Containerlab = args.format;
     let translation = lab_file::translated(&args.file)?;
     tell(&translation, &args.file);
-    let text = format!("# Translated from {}.\n{}", args.file.display(), translation.toml);
+    let text = lab_file::text_of(&translation, &args.file);
     match &args.output {
         None => io::stdout().write_all(text.as_bytes())?,
         Some(path) => {
@@ -54,6 +54,8 @@ pub(in crate::cli) fn run(_: &CommonOptions, args: &ImportArgs) -> Result<()> {
             file.keep();
         }
     }
+    // What `weft up` would refuse is said now, and the file is there to be mended.
+    lab_file::lab_of(&translation, &args.file, None)?;
     Ok(())
 }
 
