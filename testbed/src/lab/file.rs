@@ -17,8 +17,8 @@ use super::{
     bypass::Bypass,
     cable::{Distribution, EcnThreshold, Loss, QueueLimit},
     schema::{
-        Address, Address6, GuestPath, LabName, MacText, Memory, ModuleName, NameText, PackageName, Permissions,
-        PlainName, Speed, Subnet, Subnet6, Time, Whole, vlan_list,
+        Address, Address6, CableEnd, GuestPath, KERNEL_SETTING, LabName, MacText, Memory, ModuleName, NameText,
+        PackageName, Permissions, PlainName, Speed, Subnet, Subnet6, Time, VARIABLE, Whole, named, vlan_list,
     },
     units::{Rate, Share, Size, Span},
 };
@@ -81,10 +81,10 @@ pub struct DefaultsFile {
     /// Commands for the guest's shell, run one after the other at each boot before the node counts as ready.
     pub exec: Option<Vec<String>>,
     /// Environment variables of every command in the guest.
-    #[schemars(with = "Option<BTreeMap<String, String>>")]
+    #[schemars(with = "Option<BTreeMap<String, String>>", extend("propertyNames" = named(VARIABLE)))]
     pub env: Option<Spanned<BTreeMap<String, String>>>,
     /// Kernel settings, as in `{ "net.ipv4.ip_forward" = 1 }`.
-    #[schemars(with = "Option<BTreeMap<String, SysctlFile>>")]
+    #[schemars(with = "Option<BTreeMap<String, SysctlFile>>", extend("propertyNames" = named(KERNEL_SETTING)))]
     pub sysctl: Option<Spanned<BTreeMap<String, SysctlFile>>>,
     /// Labels of your own, shown by `weft ps --json`.
     #[schemars(with = "Option<BTreeMap<String, String>>")]
@@ -153,6 +153,7 @@ pub enum ImageName {
     deny_unknown_fields,
     expecting = "a table for each file, such as { from = \"server.conf\", to = \"/etc/server.conf\" }"
 )]
+#[schemars(extend("oneOf" = [{ "required": ["from"] }, { "required": ["text"] }]))]
 pub struct GuestFileFile {
     /// A file or folder of this machine, relative to the lab file.
     #[schemars(with = "Option<String>")]
@@ -236,6 +237,7 @@ fn vlans_schema(_: &mut SchemaGenerator) -> Schema {
     deny_unknown_fields,
     expecting = "a table for each node, such as [[node]] with name = \"n1\" below it"
 )]
+#[schemars(extend("dependentRequired" = { "initramfs": ["kernel"], "disk_writable": ["disk"] }))]
 pub struct NodeFile {
     /// Name: up to 24 letters, digits, dashes, underscores and dots, a letter first. The guest's host name is the same with `-` for every
     /// `_` and dot.
@@ -269,10 +271,10 @@ pub struct NodeFile {
     /// Commands for the guest's shell, run one after the other at each boot before the node counts as ready.
     pub exec: Option<Vec<String>>,
     /// Environment variables of every command in the guest.
-    #[schemars(with = "Option<BTreeMap<String, String>>")]
+    #[schemars(with = "Option<BTreeMap<String, String>>", extend("propertyNames" = named(VARIABLE)))]
     pub env: Option<Spanned<BTreeMap<String, String>>>,
     /// Kernel settings, as in `{ "net.ipv4.ip_forward" = 1 }`.
-    #[schemars(with = "Option<BTreeMap<String, SysctlFile>>")]
+    #[schemars(with = "Option<BTreeMap<String, SysctlFile>>", extend("propertyNames" = named(KERNEL_SETTING)))]
     pub sysctl: Option<Spanned<BTreeMap<String, SysctlFile>>>,
     /// Labels of your own, shown by `weft ps --json`.
     #[schemars(with = "Option<BTreeMap<String, String>>")]
@@ -684,7 +686,7 @@ pub struct TrunkFile {
 )]
 pub struct CableFile {
     /// The two NICs, such as `["n1.eth1", "n2.eth1"]`. A node has the NICs that only cables name, too.
-    #[schemars(with = "[String; 2]")]
+    #[schemars(with = "[CableEnd; 2]")]
     pub between: Spanned<CableEnds>,
     /// Both directions.
     pub link: Option<LinkFile>,

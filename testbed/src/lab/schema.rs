@@ -9,6 +9,10 @@ use super::units::{Size, Span};
 
 /// A number of an IPv4 address.
 const OCTET: &str = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+/// The name of an environment variable.
+pub(super) const VARIABLE: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
+/// The name of a kernel setting, or the beginning of one.
+pub(super) const KERNEL_SETTING: &str = "^[A-Za-z0-9_:@-]+([./][A-Za-z0-9_:@-]+)*$";
 /// Texts with a number that `count` puts in.
 const NUMBERED: &str = ".*\\{.*";
 
@@ -73,6 +77,8 @@ forms! {
     NameText = format!("^({}|{NUMBERED})$", name("[A-Za-z0-9._-]"));
     /// The name of a switch or an aggregate.
     PlainName = format!("^{}$", name("[A-Za-z0-9._-]"));
+    /// A NIC of a node, as a cable names it.
+    CableEnd = "^[A-Za-z]([A-Za-z0-9._-]{0,22}[A-Za-z0-9])?\\.eth[0-9]+$";
     /// The speed of a NIC; that it is a whole number of Mbit/s is left to `check`.
     Speed = "^(?=[0-9.]*[1-9])[0-9]+(\\.[0-9]{1,9})? ?[kKmMgG][bB][iI][tT]$";
     /// The name of a lab.
@@ -95,6 +101,11 @@ forms! {
     GuestPath = "^(?!.*/\\.{1,2}(/|$))(/[^/\\x00-\\x1f\\x7f-\\x9f]+)+$";
     /// Permissions of a file.
     Permissions = "^(0o)*0*[0-7]{1,4}$";
+}
+
+/// Returns the schema of keys that match a pattern.
+pub(super) fn named(pattern: &str) -> serde_json::Value {
+    serde_json::json!({ "pattern": pattern })
 }
 
 fn name(letters: &str) -> String {

@@ -8,7 +8,7 @@ use super::*;
 type Required = &'static [(&'static str, &'static str)];
 
 /// Tables of a lab file: the definition in the schema, the text before the key, and the keys that have to be there.
-const TABLES: [(&str, &str, Required); 14] = [
+const TABLES: [(&str, &str, Required); 15] = [
     ("", "", &[]),
     ("DefaultsFile", "[defaults]\n", &[]),
     ("NicSettingsFile", "[defaults.nic]\n", &[]),
@@ -40,6 +40,11 @@ const TABLES: [(&str, &str, Required); 14] = [
         "TrunkFile",
         "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n[[trunk]]\n",
         &[("between", "[\"a\", \"b\"]")],
+    ),
+    (
+        "CableFile",
+        "[[node]]\nname = \"n9\"\n[[node]]\nname = \"n8\"\n[[cable]]\n",
+        &[("between", "[\"n9.eth1\", \"n8.eth1\"]")],
     ),
     (
         "GuestFileFile",
@@ -97,6 +102,13 @@ const VALUES: &[&str] = &[
     "[5000]",
     "{ a = 1 }",
     "{ A = \"b\" }",
+    "{ \"A=B\" = \"b\" }",
+    "{ \"1A\" = \"b\" }",
+    "{ \"../x\" = 1 }",
+    "{ \"net.ipv4.ip_forward\" = 1 }",
+    "[\"n9\", \"n8\"]",
+    "[\"n9.ETH1\", \"n8.eth1\"]",
+    "[\"n9.eth-1\", \"n8.eth1\"]",
     "\"\"",
     "\"none\"",
     "\"all\"",
@@ -195,7 +207,6 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "has no queue",
     "without a",
     "closes a loop",
-    "needs either",
     "has no IP address",
     "cannot be a NIC's own",
     "connected to itself",
@@ -212,13 +223,11 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "has no offloads",
     "begins no number",
     "name of a kernel setting",
-    "name of an environment variable",
     "is no threshold",
     "cannot be the name of a user",
     "cannot have a speed of",
     "of no use",
     "either from `disk`",
-    "`initramfs` needs",
     "no address left",
 ];
 
@@ -300,6 +309,12 @@ fn what_the_schema_took_before_is_refused_by_both() {
         "memory = \"64M\"",
         "nic = [{ address = \"10.0.0.300/24\" }]",
         "nic = [{ link = { delay = \"11s\" } }]",
+        "env = { \"A=B\" = \"x\" }",
+        "sysctl = { \"net..x\" = 1 }",
+        "files = [{ to = \"/x\" }]",
+        "files = [{ to = \"/x\", from = \"/there\", text = \"\" }]",
+        "initramfs = \"/there\"",
+        "[[cable]]\nbetween = [\"n1\", \"n1\"]",
     ] {
         let text = format!("[[node]]\nname = \"n1\"\n{keys}\n");
         assert!(parse(&text).is_err(), "{keys}");
