@@ -30,7 +30,8 @@ const FRAMES: i64 = super::settings::FRAMES_MAX as i64;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LabFile {
-    /// Name of the lab: up to 24 letters, digits, dashes and underscores, a letter first. Default: the name of the file without `.toml`.
+    /// Name of the lab: up to 24 letters, digits, dashes and underscores, a letter first, a letter or digit last. Default: the name of the
+    /// file without `.toml`.
     #[schemars(with = "Option<LabName>")]
     pub name: Option<Spanned<String>>,
     /// Defaults for all nodes, NICs and links.
@@ -239,8 +240,8 @@ fn vlans_schema(_: &mut SchemaGenerator) -> Schema {
 )]
 #[schemars(extend("dependentRequired" = { "initramfs": ["kernel"], "disk_writable": ["disk"] }))]
 pub struct NodeFile {
-    /// Name: up to 24 letters, digits, dashes, underscores and dots, a letter first. The guest's host name is the same with `-` for every
-    /// `_` and dot.
+    /// Name: up to 24 letters, digits, dashes, underscores and dots, a letter first, a letter or digit last. The guest's host name is the
+    /// same with `-` for every `_` and dot.
     #[schemars(with = "NameText")]
     pub name: Spanned<String>,
     /// Number of nodes that this table describes (1 to 64). They are numbered from 1: after the name, or where names, addresses and
