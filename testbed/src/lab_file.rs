@@ -47,12 +47,20 @@ pub fn load_for(path: &Path, before: Option<&Lab>) -> Result<Lab> {
     let text = readable(bytes).map_err(|(text, problem)| LabError::new(&shown, &text, vec![problem]))?;
     let absolute = std::path::absolute(path)?;
     let folder = absolute.parent().unwrap_or(Path::new("/"));
-    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("lab");
     if is_containerlab(path) {
-        return lab_of(&translation(&text, path, folder)?, path, before);
+        let text = text_of(&translation(&text, path, folder)?, path);
+        return translated_lab(&text, path, before);
     }
+    lab(&text, &shown, path, before)
+}
+
+/// Parses the text of the lab file `path`, which is called `shown`.
+fn lab(text: &str, shown: &str, path: &Path, before: Option<&Lab>) -> Result<Lab> {
+    let absolute = std::path::absolute(path)?;
+    let folder = absolute.parent().unwrap_or(Path::new("/"));
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("lab");
     let folder = LabFolder::new(folder, &at_path).with_strategies(&strategies);
-    Ok(Lab::parse_in(&text, &shown, stem, folder, before)?)
+    Ok(Lab::parse_in(text, shown, stem, folder, before)?)
 }
 
 /// Returns the lab file that a topology of containerlab became, as it is written.
@@ -60,23 +68,17 @@ pub(crate) fn text_of(translation: &Translation, path: &Path) -> String {
     format!("# Translated from {}.\n{}", path.display(), translation.toml)
 }
 
-/// Checks the lab file that a topology of containerlab became.
+/// Parses the lab file that the topology `path` of containerlab became.
 ///
 /// # Errors
 /// Fails with every mistake in it, with line and column of the translation.
-pub(crate) fn lab_of(translation: &Translation, path: &Path, before: Option<&Lab>) -> Result<Lab> {
-    let absolute = std::path::absolute(path)?;
-    let folder = absolute.parent().unwrap_or(Path::new("/"));
-    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("lab");
-    let folder = LabFolder::new(folder, &at_path).with_strategies(&strategies);
-    let shown = format!("`weft import containerlab {}`", path.display());
-    Ok(Lab::parse_in(
-        &text_of(translation, path),
-        &shown,
-        stem,
-        folder,
+pub(crate) fn translated_lab(text: &str, path: &Path, before: Option<&Lab>) -> Result<Lab> {
+    lab(
+        text,
+        &format!("`weft import containerlab {}`", path.display()),
+        path,
         before,
-    )?)
+    )
 }
 
 /// Returns whether the name of the file is that of a topology of containerlab.

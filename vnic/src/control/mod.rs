@@ -15,7 +15,7 @@ use socket2::Socket;
 
 use crate::dataplane::{Chunk, DRAIN_CHECK_INTERVAL, Drain, Fabric, Watch};
 use crate::events::{EventThread, Subscription};
-use crate::session::socket::{ClaimError, ClaimedSocket};
+use crate::session::socket::{BACKLOG, ClaimError, ClaimedSocket};
 use request::{Follows, answer, drained, error_line};
 use server::{Next, Talk};
 
@@ -61,7 +61,7 @@ struct Requests {
 impl Talk for Requests {
     const NAME: &'static str = "control socket";
     /// A supervisor, captures, and a script or a person for each guest of a large lab.
-    const CLIENTS_MAX: usize = 256;
+    const CLIENTS_MAX: usize = BACKLOG as usize;
     /// The longest sensible one, a capture of 1000 ports by name, has half of that.
     const LINE_LEN_MAX: usize = 64 << 10;
     const PATIENCE: Duration = Duration::from_secs(30);

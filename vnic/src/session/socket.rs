@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 pub const PATH_LEN_MAX: usize = 107;
 
 /// Connections that may wait to be accepted: as many as the control plane has clients at most, so that all may come at once.
-const BACKLOG: i32 = 256;
+pub const BACKLOG: u16 = 256;
 
 /// Why a path cannot be claimed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -132,7 +132,7 @@ impl ClaimedSocket {
             rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
         }
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-        rustix::net::listen(&socket, BACKLOG)?;
+        rustix::net::listen(&socket, BACKLOG.into())?;
         Ok(socket)
     }
 
@@ -195,11 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_may_wait_connect_at_once_before_one_is_accepted() {
+    fn two_hundred_and_fifty_six_clients_connect_at_once_before_one_is_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         let _claimed = ClaimedSocket::bind(&path, None).unwrap();
-        let clients: Vec<_> = (0..BACKLOG).map(|_| connect(&path)).collect();
+        let clients: Vec<_> = (0..256).map(|_| connect(&path)).collect();
         assert!(clients.iter().all(io::Result::is_ok));
     }
 

@@ -55,7 +55,7 @@ pub(in crate::cli) fn run(_: &CommonOptions, args: &ImportArgs) -> Result<()> {
         }
     }
     // What `weft up` would refuse is said now, and the file is there to be mended.
-    lab_file::lab_of(&translation, &args.file, None)?;
+    lab_file::translated_lab(&text, &args.file, None)?;
     Ok(())
 }
 
